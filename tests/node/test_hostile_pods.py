@@ -17,7 +17,8 @@ from kubernetes.dynamic import DynamicClient
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.waiting import Object, wait_until
-from support.kubernetes_node.installation import AGENTS, values_of
+from support.kubernetes_node.folders import NodeFolders
+from support.kubernetes_node.installation import AGENTS
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import container_of, digits_job
@@ -112,7 +113,7 @@ def pod(about: About, name: str, command: list[str], *, gpus: int = 0, cpu: str 
         ],
         "resources": {"limits": {"cpu": cpu, "memory": "256Mi"} | ({"nvidia.com/gpu": gpus} if gpus else {})},
     }
-    folder = values_of(about)["agent.socketFolder"]
+    folder = str(NodeFolders(Path(about.folder)).agent_socket)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -94,7 +94,7 @@ def aftermath(
         trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
         kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=namespace)
     jobs = {job: Runs(kubectl, cluster, job, namespace) for job in GPUS}
-    with LedgerObserver(NodeFolders(Path(node.folder)).host / "state" / "monitor" / "energy.json") as ledgers:
+    with LedgerObserver(NodeFolders(Path(node.folder)).agent_state / "monitor" / "energy.json") as ledgers:
         killed = kill(Killer(Path(node.folder), kubectl, namespace, SEED), rounds)
         come_to_rest(kubectl, jobs, namespace)
         attempts, statuses = await_last_words(jobs, ledgers)
@@ -318,7 +318,7 @@ def test_every_gpu_is_restored(aftermath: Aftermath, gpus: Machine) -> None:
 
 def test_no_job_pod_lease_or_file_remains(aftermath: Aftermath, node: About) -> None:
     assert aftermath.orphans == []
-    state = NodeFolders(Path(node.folder)).host / "state"
+    state = NodeFolders(Path(node.folder)).agent_state
     leases = state / "agent" / "leases.json"
     until(lambda: '"leases": []' in leases.read_text(encoding="utf-8"), "no lease is left", SLOWEST_SECONDS)
     kept = {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}

@@ -17,14 +17,6 @@
 {{- if and (hasPrefix "http://" .Values.reporting.url) (ne $tls.mode "none") -}}
 {{- fail (printf "reporting.url is %s, and reporting.tls.mode %s serves HTTPS. Begin the URL with https://, or set reporting.tls.mode=none, by which tokens cross the network unencrypted" .Values.reporting.url $tls.mode) -}}
 {{- end -}}
-{{- $ports := dict -}}
-{{- range list (list "reporting.port" .Values.reporting.port) (list "metrics.port" .Values.metrics.port) (list "health.port" .Values.health.port) -}}
-{{- $port := last . | toString -}}
-{{- if hasKey $ports $port -}}
-{{- fail (printf "%s and %s are both %s; give each its own port" (get $ports $port) (first .) $port) -}}
-{{- end -}}
-{{- $_ := set $ports $port (first .) -}}
-{{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
 {{- fail "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may scrape; it is empty. For a Prometheus in the namespace monitoring set [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]" -}}
 {{- end -}}
@@ -38,17 +30,6 @@
 {{- end -}}
 {{- if and $ui.hosts .Values.networkPolicy.enabled (not .Values.networkPolicy.uiFrom) -}}
 {{- fail "ui.hosts needs networkPolicy.uiFrom, the peers that may reach the page; it is empty. For an ingress controller in the namespace ingress set [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]" -}}
-{{- end -}}
-{{- if eq ($ui.port | toString) (.Values.health.port | toString) -}}
-{{- fail (printf "ui.port and health.port are both %v; give each its own port" $ui.port) -}}
-{{- end -}}
-{{- end -}}
-{{- $agent := .Values.agent -}}
-{{- range list "PowerLimitWatts" "GraphicsClockMegahertz" "MemoryClockMegahertz" -}}
-{{- $minimum := get $agent (printf "minimum%s" .) -}}
-{{- $maximum := get $agent (printf "maximum%s" .) -}}
-{{- if and $minimum $maximum (gt (float64 $minimum) (float64 $maximum)) -}}
-{{- fail (printf "agent.minimum%s is %v, more than agent.maximum%s, %v: no value lies between them" . $minimum . $maximum) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

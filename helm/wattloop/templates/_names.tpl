@@ -79,10 +79,9 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* The time that the operator waits for an agent's final report: at least two push intervals. */}}
-{{- define "wattloop.agentReportTimeout" -}}
-{{- if lt (float64 .Values.operator.agentReportTimeoutSeconds) (mulf 2 .Values.agent.pushIntervalSeconds) -}}
-{{- fail (printf "operator.agentReportTimeoutSeconds is %v, agent.pushIntervalSeconds %v: an attempt would end before its agent's final report; set it to at least twice the interval" .Values.operator.agentReportTimeoutSeconds .Values.agent.pushIntervalSeconds) -}}
-{{- end -}}
-{{- .Values.operator.agentReportTimeoutSeconds -}}
-{{- end -}}
+{{/* Ports in the pods' own network namespaces, where nothing else listens. Services, probes and policies use their names. */}}
+{{- define "wattloop.reportPort" -}}8080{{- end -}}
+{{- define "wattloop.healthPort" -}}8081{{- end -}}
+{{- define "wattloop.metricsPort" -}}9402{{- end -}}
+{{- define "wattloop.agentMetricsPort" -}}9403{{- end -}}
+{{- define "wattloop.uiPort" -}}8790{{- end -}}

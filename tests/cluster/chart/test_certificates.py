@@ -69,6 +69,10 @@ def test_pods_and_agents_trust_the_operators_certificate_for_the_services_name_a
     assert "Hostname mismatch" in handshake(made, f"another.{installed.namespace}.svc", tmp_path)
     remaining = made.parsed.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     assert remaining.days == 1094
+    # An upgrade in the second half of that time renews it.
+    secret = installed.kubectl.json("get", "secret", "wattloop-reporting", namespace=installed.namespace)
+    renewal = datetime.date.fromisoformat(secret["metadata"]["annotations"]["wattloop.dev/renew-after"])
+    assert (renewal - datetime.datetime.now(datetime.UTC).date()).days in (547, 548)
     assert x509.load_pem_x509_certificate(made.authority).not_valid_after_utc > made.parsed.not_valid_after_utc
 
     # Trainings that outlive the release.

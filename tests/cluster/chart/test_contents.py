@@ -92,7 +92,7 @@ def test_the_server_of_the_page_accepts_the_charts_arguments(
 def test_the_agent_accepts_the_charts_arguments_and_environment(
     part: str, helm: ClusterCommand, tmp_path: Path
 ) -> None:
-    values = {"agent": {"minimumPowerLimitWatts": 100, "maximumPowerLimitWatts": 300}}
+    values = {"agent": {"environment": [{"name": "WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT", "value": "300"}]}}
     (daemon_set,) = chosen(render(helm, values, tmp_path), "DaemonSet")
     container = at(daemon_set, f"spec.template.spec.containers[{part}]")
     # A field of the pod names its node.
@@ -108,7 +108,7 @@ def test_the_agent_accepts_the_charts_arguments_and_environment(
     assert (settings.identity == "pod") == (part == "monitor")
     assert settings.push_url == ("https://probe-wattloop-operator.home.svc:8080" if part == "monitor" else "")
     assert settings.node_name == ("node-1" if part == "monitor" else "")
-    assert (settings.maximum_power_limit == 300) == (part == "power-controller")
+    assert settings.maximum_power_limit == 300
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     used = [settings.power_controller_socket]
     if part == "power-controller":
@@ -119,6 +119,14 @@ def test_the_agent_accepts_the_charts_arguments_and_environment(
     for path in used:
         assert path is not None
         assert any(path.is_relative_to(folder) for folder in mounted)
+
+
+def test_an_ended_attempt_waits_for_two_reports_of_the_agents() -> None:
+    defaults = {each.key: each.default for each in (*operator_settings.SETTINGS, *agent_settings.SETTINGS)}
+    timeout, interval = defaults["agent_report_timeout_seconds"], defaults["push_interval"]
+    assert timeout is not None
+    assert interval is not None
+    assert float(timeout) >= 2 * float(interval)
 
 
 def test_only_the_power_controller_may_change_a_gpu(helm: ClusterCommand, tmp_path: Path) -> None:

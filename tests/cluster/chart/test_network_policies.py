@@ -35,10 +35,6 @@ WITH_HOSTS = {
     "networkPolicy.uiFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}],
 }
 OTHER_PORTS = {
-    "reporting.port": 1080,
-    "metrics.port": 1402,
-    "health.port": 1081,
-    "agent.metricsPort": 1403,
     "networkPolicy.databasePort": 6432,
     "networkPolicy.apiServerPorts": [8443],
     "networkPolicy.extraEgress": [{"ports": [{"port": 3128, "protocol": "TCP"}]}],
@@ -150,7 +146,7 @@ def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
         {},
         FROM_MONITORING | WITH_PAGE,
         WITH_POSTGRESQL | FROM_MONITORING,
-        OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING | WITH_HOSTS | {"ui.port": 1790},
+        OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING | WITH_HOSTS,
     ],
     ids=["default", "page", "db", "ports"],
 )

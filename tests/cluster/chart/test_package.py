@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.chart.rendering import TO_LOOK_AT, documents
+from support.chart.rendering import documents
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand
 
@@ -23,8 +23,7 @@ print(distributions.package_chart(Path(sys.argv[2]), ""))
 def test_the_package_installs_what_the_folder_installs(helm: ClusterCommand, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PACKAGE, str(REPOSITORY / "images"), str(tmp_path)]
     package = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    # The certificate of a rendering without a cluster is random.
-    options = (TO_LOOK_AT, "--set=reporting.tls.mode=none", "--namespace=home")
+    options = ("--set=reporting.tls.mode=none", "--namespace=home")
     packaged, folder = (documents(helm("template", "probe", chart, *options)) for chart in (package, str(CHART)))
     assert packaged == folder
     assert any(each["kind"] == "CustomResourceDefinition" for each in packaged)

@@ -47,7 +47,7 @@ def test_the_values_of_a_block_are_those_of_the_chart(helm: ClusterCommand, bloc
     commands = options(block.text)
     assert commands
     for words in commands:
-        assert "kind: Deployment" in helm("template", "probe", str(CHART), *words, TO_LOOK_AT, namespace="home")
+        assert "kind: Deployment" in helm("template", "probe", str(CHART), TO_LOOK_AT, *words, namespace="home")
 
 
 @pytest.mark.parametrize("block", blocks_of(OBJECTS), ids=str)

@@ -25,39 +25,29 @@ INVALID: tuple[dict[str, tuple[Any, str]], ...] = (
         "operator.environment": ([{"value": "x"}], "at '/operator/environment/0': missing property 'name'"),
         "operator.resources": ({"request": {}}, "additional properties 'request' not allowed"),
         "operator.nodeSelector": ({"gpu": True}, "at '/operator/nodeSelector/gpu': got boolean, want string"),
-        "operator.terminationGracePeriodSeconds": (0, "at '/operator/terminationGracePeriodSeconds': minimum: got 0"),
-        "operator.agentReportTimeoutSeconds": (0, "at '/operator/agentReportTimeoutSeconds': minimum: got 0, want 1"),
-        "agent.pushIntervalSeconds": (0, "at '/agent/pushIntervalSeconds': minimum: got 0, want 0.1"),
         "commonLabels": ({"a": 1}, "at '/commonLabels/a': got number, want string"),
         "imagePullSecrets": (["key"], "at '/imagePullSecrets/0': got string, want object"),
-        "rbac.extraRules": ([{"resources": ["x"]}], "at '/rbac/extraRules/0': missing property 'verbs'"),
         "database.type": ("mysql", "at '/database/type': value must be one of 'sqlite', 'postgresql'"),
         "database.sqlite.size": ("big", "at '/database/sqlite/size'"),
-        "reporting.port": (70000, "at '/reporting/port': maximum: got 70,000, want 65,535"),
         "reporting.url": ("wattloop.example", "at '/reporting/url'"),
         # Values that an upgrade with --reuse-values from an older version would omit.
         "reporting.tls.mode": (None, "at '/reporting/tls': missing property 'mode'"),
         "metrics.alerts": (None, "at '/metrics': missing property 'alerts'"),
         "check": (None, "at '': missing property 'check'"),
         "ui.hosts": (["https://a.example"], "at '/ui/hosts/0'"),
-        "reporting.tls.validityDays": (0, "at '/reporting/tls/validityDays': minimum: got 0, want 1"),
         "reporting.tls.certManager.duration": ("90 days", "at '/reporting/tls/certManager/duration'"),
         "reporting.service.type": ("ExternalName", "at '/reporting/service/type'"),
-        "health.port": (0, "at '/health/port': minimum: got 0, want 1"),
         "metrics.podMonitor.interval": ("often", "at '/metrics/podMonitor/interval'"),
         "networkPolicy.apiServerPorts": ([], "at '/networkPolicy/apiServerPorts': minItems: got 0, want 1"),
         "networkPolicy.enabled": ("yes", "at '/networkPolicy/enabled': got string, want boolean"),
         "agent.namespace": ("GPU nodes", "at '/agent/namespace'"),
         "agent.maxUnavailable": ("many", "at '/agent/maxUnavailable'"),
-        "agent.socketFolder": ("run/wattloop", "at '/agent/socketFolder'"),
-        "agent.minimumPowerLimitWatts": (-5, "at '/agent/minimumPowerLimitWatts': minimum: got -5, want 0"),
     },
     {
         "operator.replicas": (-1, "at '/operator/replicas': minimum: got -1, want 0"),
         "operator.image.repository": ("name:tag", "at '/operator/image/repository'"),
         "operator.environment": ({"A": "b"}, "at '/operator/environment': got object, want array"),
         "operator.resources": ({"limits": {"memory": "lots"}}, "at '/operator/resources/limits/memory'"),
-        "agent.socketFolder": ("/run", "at '/agent/socketFolder': '/run' does not match pattern"),
         "commonLabels": ({"team": "a b"}, "at '/commonLabels/team': 'a b' does not match pattern"),
     },
 )
@@ -82,21 +72,11 @@ def test_an_invalid_value_is_rejected(
             "database.postgresql.secretName is empty. Create the secret and name it: kubectl --namespace home create",
         ),
         (
-            {"reporting.tls.mode": "secret"},
+            {"reporting.tls.mode": "secret", "reporting.tls.secretName": ""},
             "reporting.tls.secretName is empty. Create the secret and name it: kubectl --namespace home create secret",
         ),
-        ({"reporting.tls.mode": "certManager"}, "issuer.name is empty. Name the ClusterIssuer that signs"),
+        ({"reporting.tls.certManager.issuer.name": ""}, "issuer.name is empty. Name the ClusterIssuer that signs"),
         ({"reporting.url": "http://wattloop.example"}, "Begin the URL with https://, or set reporting.tls.mode=none"),
-        ({"metrics.port": 8080}, "reporting.port and metrics.port are both 8080"),
-        ({"health.port": 9402}, "metrics.port and health.port are both 9402"),
-        (
-            {"agent.minimumPowerLimitWatts": 300, "agent.maximumPowerLimitWatts": 200.5},
-            "agent.minimumPowerLimitWatts is 300, more than agent.maximumPowerLimitWatts, 200.5",
-        ),
-        (
-            {"agent.minimumMemoryClockMegahertz": 9, "agent.maximumMemoryClockMegahertz": 8},
-            "agent.minimumMemoryClockMegahertz is 9, more than agent.maximumMemoryClockMegahertz, 8",
-        ),
         (
             {"metrics.podMonitor.enabled": True},
             "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may scrape",
@@ -110,7 +90,6 @@ def test_an_invalid_value_is_rejected(
             "ui.hosts needs networkPolicy.uiFrom, the peers that may reach the page",
         ),
         ({"ui.enabled": True, "ui.tlsSecretName": "tls"}, "ui.tlsSecretName is not empty, and ui.hosts is"),
-        ({"ui.enabled": True, "ui.port": 8081}, "ui.port and health.port are both 8081"),
     ],
 )
 def test_conflicting_values_are_rejected(
@@ -126,27 +105,11 @@ def test_a_pod_monitor_needs_no_peers_without_network_policies(helm: ClusterComm
 
 
 def test_an_issuer_of_the_operators_namespace_is_rejected_for_the_agents(helm: ClusterCommand, tmp_path: Path) -> None:
-    values = nested(
-        "reporting.tls.certManager.issuer", {"name": "own", "kind": "Issuer"}, {"reporting.tls.mode": "certManager"}
-    )
+    values = nested("reporting.tls.certManager.issuer", {"name": "own", "kind": "Issuer"})
     with pytest.raises(CommandError, match="an Issuer serves one namespace, and the agent runs in another"):
         render(helm, values, tmp_path)
     objects = render(helm, values | {"agent": {"enabled": False}}, tmp_path)
     assert [item["metadata"]["namespace"] for item in objects if item["kind"] == "Certificate"] == ["home"]
-
-
-@pytest.mark.parametrize(("interval", "timeout", "admitted"), [(5, 10, True), (5.5, 10, False), (60, 120, True)])
-def test_an_operator_that_waits_less_than_two_push_intervals_is_rejected(
-    interval: float, timeout: int, admitted: bool, helm: ClusterCommand, tmp_path: Path
-) -> None:
-    values = {"agent": {"pushIntervalSeconds": interval}, "operator": {"agentReportTimeoutSeconds": timeout}}
-    if admitted:
-        assert render(helm, values, tmp_path)
-        return
-    with pytest.raises(
-        CommandError, match=r"operator\.agentReportTimeoutSeconds is 10, agent\.pushIntervalSeconds 5\.5"
-    ):
-        render(helm, values, tmp_path)
 
 
 def test_the_default_values_pass_the_strict_linter(helm: ClusterCommand) -> None:

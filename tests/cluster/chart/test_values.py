@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -18,15 +17,12 @@ from support.control_plane.commands import ClusterCommand
 
 POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
 OWN_CERTIFICATE = {"reporting.tls.mode": "secret", "reporting.tls.secretName": "tls"}
-CERT_MANAGER = {"reporting.tls.mode": "certManager", "reporting.tls.certManager.issuer.name": "corporate"}
-RENEW_AFTER = "metadata.annotations.wattloop\\.dev/renew-after"
 ALERTED = {"metrics.alerts.enabled": True}
 SHOWN = {"metrics.dashboards.enabled": True}
 PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 REPORTED = {"networkPolicy.reportsFrom": [PEER]}
 READ = {"networkPolicy.metricsFrom": [PEER]}
 MONITORED = {"metrics.podMonitor.enabled": True, **READ}
-RENDERED = "reporting.tls.renderWithoutCluster"
 OPERATOR = "spec.template.spec.containers[operator]"
 POWER_CONTROLLER = "spec.template.spec.containers[power-controller]"
 MONITOR = "spec.template.spec.containers[monitor]"
@@ -39,7 +35,6 @@ SERVICE = "probe-wattloop-operator.home.svc:8080"
 LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
 VARIABLE = {"name": "A", "value": "b"}
-RULE = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create"]}
 KIND = {"group": "jobset.x-k8s.io", "kind": "JobSet", "resource": "jobsets"}
 RULE_OF_KIND = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create", "delete"]}
 MAKERS = (
@@ -55,10 +50,6 @@ DIGEST = "sha256:" + "0" * 64
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 
 
-def in_days(days: int) -> str:
-    return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).date().isoformat()
-
-
 Row = tuple[str, Any, str, str, Any, dict[str, Any]]
 # The path, another value, where its effect shows, the expected content there, and the values that it needs.
 TABLE: list[Row] = [
@@ -69,7 +60,6 @@ TABLE: list[Row] = [
     ("crds.install", True, "CustomResourceDefinition", "spec.group", "wattloop.dev", {}),
     ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
-    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[15]", RULE, {}),
     ("admission.authors.enabled", False, "ValidatingAdmissionPolicy/authors", "", ABSENT, {}),
     ("admission.templates.enabled", False, "ValidatingAdmissionPolicy/templates", "", ABSENT, {}),
     ("admission.reportTokens.enabled", False, "ValidatingAdmissionPolicy/report-tokens", "", ABSENT, {}),
@@ -118,20 +108,10 @@ TABLE: list[Row] = [
     ("operator.affinity", AFFINITY, "Deployment", f"{POD}.affinity", AFFINITY, {}),
     ("operator.topologySpreadConstraints", [SPREAD], "Deployment", f"{POD}.topologySpreadConstraints[0]", SPREAD, {}),
     ("operator.priorityClassName", "high", "Deployment", f"{POD}.priorityClassName", "high", {}),
-    (
-        "operator.agentReportTimeoutSeconds",
-        30,
-        "Deployment",
-        f"{OPERATOR}.args[--agent-report-timeout-seconds]",
-        "--agent-report-timeout-seconds=30",
-        {},
-    ),
-    ("operator.terminationGracePeriodSeconds", 9, "Deployment", f"{POD}.terminationGracePeriodSeconds", 9, {}),
     ("database.type", "postgresql", "PersistentVolumeClaim", "", ABSENT, {"database.postgresql.secretName": "db"}),
     ("database.sqlite.existingClaim", "mine", "PersistentVolumeClaim", "", ABSENT, {}),
     ("database.sqlite.storageClassName", "fast", "PersistentVolumeClaim", "spec.storageClassName", "fast", {}),
     ("database.sqlite.size", "5Gi", "PersistentVolumeClaim", "spec.resources.requests.storage", "5Gi", {}),
-    ("database.sqlite.keep", False, "PersistentVolumeClaim", "metadata.annotations", ABSENT, {}),
     (
         "database.postgresql.secretName",
         "db",
@@ -148,7 +128,6 @@ TABLE: list[Row] = [
         "uri",
         POSTGRESQL,
     ),
-    ("reporting.port", 80, "Service", "spec.ports[report].port", 80, {}),
     (
         "reporting.url",
         "https://x.example/a",
@@ -165,8 +144,8 @@ TABLE: list[Row] = [
         f"--report-url=http://{SERVICE}",
         {},
     ),
-    ("reporting.tls.mode", "none", "Secret", "", ABSENT, {}),
-    ("reporting.tls.mode", "secret", "ConfigMap", "", ABSENT, {"reporting.tls.secretName": "own"}),
+    ("reporting.tls.mode", "none", "Certificate", "", ABSENT, {}),
+    ("reporting.tls.mode", "secret", "Certificate", "", ABSENT, {"reporting.tls.secretName": "own"}),
     (
         "reporting.tls.secretName",
         "tls",
@@ -197,18 +176,15 @@ TABLE: list[Row] = [
         "DaemonSet",
         f"{POD}.volumes[reporting].projected.sources[1].configMap.name",
         "corporate",
-        CERT_MANAGER,
+        {},
     ),
-    ("reporting.tls.agentConfigMap", "corporate", "Certificate/agent", "", ABSENT, CERT_MANAGER),
-    ("reporting.tls.validityDays", 30, "Secret/operator", RENEW_AFTER, in_days(15), {}),
-    ("reporting.tls.certManager.issuer.name", "one", "Certificate", "spec.issuerRef.name", "one", CERT_MANAGER),
-    ("reporting.tls.certManager.issuer.kind", "C", "Certificate", "spec.issuerRef.kind", "C", CERT_MANAGER),
-    ("reporting.tls.certManager.issuer.group", "g", "Certificate", "spec.issuerRef.group", "g", CERT_MANAGER),
-    ("reporting.tls.certManager.duration", "24h", "Certificate", "spec.duration", "24h", CERT_MANAGER),
+    ("reporting.tls.agentConfigMap", "corporate", "Certificate/agent", "", ABSENT, {}),
+    ("reporting.tls.certManager.issuer.name", "one", "Certificate", "spec.issuerRef.name", "one", {}),
+    ("reporting.tls.certManager.issuer.kind", "C", "Certificate", "spec.issuerRef.kind", "C", {}),
+    ("reporting.tls.certManager.issuer.group", "g", "Certificate", "spec.issuerRef.group", "g", {}),
+    ("reporting.tls.certManager.duration", "24h", "Certificate", "spec.duration", "24h", {}),
     ("reporting.service.type", "NodePort", "Service", "spec.type", "NodePort", {}),
     ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
-    ("health.port", 81, "Deployment", f"{OPERATOR}.args[--health-bind]", "--health-bind=0.0.0.0:81", {}),
-    ("metrics.port", 82, "Deployment", f"{OPERATOR}.args[--metrics-bind]", "--metrics-bind=0.0.0.0:82", {}),
     ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", READ),
     ("metrics.podMonitor.labels", LABELS, "PodMonitor/operator", "metadata.labels.team", "trains", MONITORED),
     (
@@ -247,7 +223,6 @@ TABLE: list[Row] = [
     ("ui.image.tag", "1", "Deployment/ui", f"{UI}.image", "wattloop/ui:1", SEEN),
     ("ui.image.digest", DIGEST, "Deployment/ui", f"{UI}.image", f"wattloop/ui@{DIGEST}", SEEN),
     ("ui.image.pullPolicy", "Never", "Deployment/ui", f"{UI}.imagePullPolicy", "Never", SEEN),
-    ("ui.port", 84, "Deployment/ui", f"{UI}.args[--bind]", "--bind=127.0.0.1:84", SEEN),
     ("ui.hosts", ["b.example"], "Deployment/ui", f"{UI}.args[--hosts]", "--hosts=b.example", HOSTED),
     ("ui.tlsSecretName", "mine", "Deployment/ui", f"{POD}.volumes[certificate].secret.secretName", "mine", HOSTED),
     ("ui.resources", {**RESOURCES, "limits": None}, "Deployment/ui", f"{UI}.resources.requests.cpu", "2", SEEN),
@@ -255,7 +230,6 @@ TABLE: list[Row] = [
     ("ui.tolerations", [TOLERATION], "Deployment/ui", f"{POD}.tolerations", [TOLERATION], SEEN),
     ("check.enabled", False, "Pod", "", ABSENT, {}),
     ("check.namespace", "team", "Role/check", "metadata.namespace", "team", {}),
-    ("check.timeoutSeconds", 9, "Pod", "spec.containers[check].args[--timeout-seconds]", "--timeout-seconds=9", {}),
     ("agent.enabled", False, "DaemonSet", "", ABSENT, {}),
     ("agent.namespace", "gpus", "DaemonSet", "metadata.namespace", "gpus", {}),
     ("agent.createNamespace", False, "Namespace", "", ABSENT, {}),
@@ -270,79 +244,10 @@ TABLE: list[Row] = [
     ("agent.priorityClassName", "", "DaemonSet", f"{POD}.priorityClassName", ABSENT, {}),
     ("agent.maxUnavailable", "10%", "DaemonSet", "spec.updateStrategy.rollingUpdate.maxUnavailable", "10%", {}),
     ("agent.mountSocket", False, "Deployment", f"{OPERATOR}.args[--agent-socket-folder]", ABSENT, {}),
-    ("agent.socketFolder", "/run/w", "DaemonSet", f"{POD}.volumes[socket].hostPath.path", "/run/w", {}),
-    ("agent.kubeletFolder", "/k", "DaemonSet", f"{POD}.volumes[pod-resources].hostPath.path", "/k/pod-resources", {}),
-    ("agent.podLogsFolder", "/logs", "DaemonSet", f"{POD}.volumes[pod-logs].hostPath.path", "/logs", {}),
-    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w/agent", {}),
-    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[monitor-state].hostPath.path", "/var/w/monitor", {}),
-    (
-        "agent.minimumGraphicsClockMegahertz",
-        900,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_GRAPHICS_CLOCK].value",
-        "900",
-        {},
-    ),
-    (
-        "agent.maximumGraphicsClockMegahertz",
-        900,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_GRAPHICS_CLOCK].value",
-        "900",
-        {},
-    ),
-    (
-        "agent.minimumMemoryClockMegahertz",
-        900,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_MEMORY_CLOCK].value",
-        "900",
-        {},
-    ),
-    (
-        "agent.maximumMemoryClockMegahertz",
-        900,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_MEMORY_CLOCK].value",
-        "900",
-        {},
-    ),
     ("agent.privileged", True, "DaemonSet", f"{POWER_CONTROLLER}.securityContext.privileged", True, {}),
     ("agent.extraVolumes", [VOLUME], "DaemonSet", f"{POD}.volumes[driver]", VOLUME, {}),
     ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{MONITOR}.volumeMounts[driver]", MOUNT, {}),
     ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{POWER_CONTROLLER}.volumeMounts[driver]", MOUNT, {}),
-    (
-        "agent.minimumPowerLimitWatts",
-        150,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_POWER_LIMIT].value",
-        "150",
-        {},
-    ),
-    (
-        "agent.maximumPowerLimitWatts",
-        350.5,
-        "DaemonSet",
-        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT].value",
-        "350.5",
-        {},
-    ),
-    (
-        "agent.pushIntervalSeconds",
-        2.5,
-        "DaemonSet",
-        f"{MONITOR}.env[WATTLOOP_AGENT_PUSH_INTERVAL].value",
-        "2.5",
-        {},
-    ),
-    (
-        "agent.metricsPort",
-        83,
-        "DaemonSet",
-        f"{MONITOR}.env[WATTLOOP_AGENT_METRICS_BIND].value",
-        "0.0.0.0:83",
-        {},
-    ),
     ("agent.logFormat", "text", "DaemonSet", f"{MONITOR}.env[WATTLOOP_AGENT_LOG_FORMAT].value", "text", {}),
     ("agent.logLevel", "debug", "DaemonSet", f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_LOG_LEVEL].value", "debug", {}),
     ("agent.environment", [VARIABLE], "DaemonSet", f"{POWER_CONTROLLER}.env[A].value", "b", {}),
@@ -456,8 +361,7 @@ def rendered_without(
 
 
 def test_the_table_has_every_value() -> None:
-    # test_without_cluster.py covers the rendering without a cluster.
-    assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global", RENDERED}
+    assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global"}
 
 
 def test_every_value_has_a_default_and_a_description() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,7 +13,8 @@ from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand
 
 Object = dict[str, Any]
-TO_LOOK_AT = "--set=reporting.tls.renderWithoutCluster=true"
+TO_LOOK_AT = f"--values={Path(__file__).with_name('without_cluster.yaml')}"
+"""Before other values: those with which no rendering needs a cluster."""
 ABSENT = object()
 """In place of a value: there is nothing at that place."""
 
@@ -21,7 +23,7 @@ def render(helm: ClusterCommand, values: dict[str, Any], tmp_path: Any) -> list[
     """The objects of a release `probe` in the namespace `home`."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
-    text = helm("template", "probe", str(CHART), f"--values={file}", TO_LOOK_AT, namespace="home")
+    text = helm("template", "probe", str(CHART), TO_LOOK_AT, f"--values={file}", namespace="home")
     return documents(text)
 
 

@@ -139,6 +139,9 @@ imagePullPolicy: Never or a tag other than latest in the template, since the nod
 Time passes on its GPUs by simulated work alone (nvml_simulator.occupy, as in examples/digits): a script without it
 runs, but has no energy, so nothing is learned from it.
 
+Other values: helm upgrade {RELEASE} $WATTLOOP_NODE/chart --namespace {OPERATORS} --reset-then-reuse-values --set …
+That is the chart of this checkout with the node's own folders.
+
 make cluster-down ends it and leaves nothing.""")
 
 

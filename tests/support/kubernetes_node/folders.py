@@ -55,6 +55,21 @@ class NodeFolders:
         return self.folder / "host"
 
     @property
+    def agent_socket(self) -> Path:
+        """For the agent's socket, which training pods mount."""
+        return self.host / "socket"
+
+    @property
+    def agent_state(self) -> Path:
+        """For the leases and the energy ledger of the agent."""
+        return self.host / "state"
+
+    @property
+    def chart(self) -> Path:
+        """The chart with this node's folders in place of a usual node's."""
+        return self.folder / "chart"
+
+    @property
     def logs(self) -> Path:
         """Logs of the node's own processes."""
         return self.folder / "logs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,19 @@ RELEASE = "wattloop"
 OPERATORS = "wattloop-system"
 AGENTS = "wattloop-agent"
 POD_SECURITY = {OPERATORS: "restricted", AGENTS: "privileged"}
+VALUES = {
+    # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
+    "admission.reportTokens.users": "{admin}",
+    "agent.createNamespace": "false",
+    "agent.namespace": AGENTS,
+    # For trainings whose metric is in their log.
+    "operator.readPodLogs": "true",
+    # For trainings that wait in a queue.
+    "operator.kueue": "true",
+    # All the time, since to enable it for one test takes two upgrades.
+    "ui.enabled": "true",
+}
+"""The values that tests need. All others are the chart's own."""
 WITHOUT_SOCKETS = {"agent.mountSocket": "false"}
 """The values of a release whose training pods do not get the agent's socket."""
 _INSTALL_SECONDS = 400
@@ -38,38 +52,37 @@ def prepare(about: About, images: Iterable[Path]) -> None:
     kubectl_of(about).apply(*(namespace(name, pod_security=level) for name, level in POD_SECURITY.items()))
 
 
+def write_chart(about: About) -> Path:
+    """Writes the chart as it is, except that the node's folders are those of this node; returns its path.
+
+    A usual node has them at fixed places, which are not the tests' own on a developer's machine.
+    """
+    folders = NodeFolders(Path(about.folder))
+    places = {
+        "socketFolder": folders.agent_socket,
+        "stateFolder": folders.agent_state,
+        "kubeletFolder": folders.kubelet_root,
+        "podLogsFolder": folders.pod_logs,
+    }
+    shutil.copytree(CHART, folders.chart, dirs_exist_ok=True)
+    definitions = folders.chart / "templates" / "agent" / "_folders.tpl"
+    assert all(f'"wattloop.{name}"' in definitions.read_text(encoding="utf-8") for name in places)
+    lines = (f'{{{{- define "wattloop.{name}" -}}}}{place}{{{{- end -}}}}\n' for name, place in places.items())
+    definitions.write_text("".join(lines), encoding="utf-8")
+    return folders.chart
+
+
 def namespace(name: str, *, pod_security: str) -> dict[str, Any]:
     """A namespace whose pods must keep to a level of Pod Security."""
     labels = {"pod-security.kubernetes.io/enforce": pod_security}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
-def values_of(about: About) -> dict[str, str]:
-    """The chart's values of this node: where it keeps things, and what tests need. All others are the chart's own."""
-    folders = NodeFolders(Path(about.folder))
-    return {
-        # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
-        "admission.reportTokens.users": "{admin}",
-        "agent.createNamespace": "false",
-        "agent.namespace": AGENTS,
-        "agent.socketFolder": str(folders.host / "socket"),
-        "agent.stateFolder": str(folders.host / "state"),
-        "agent.kubeletFolder": str(folders.kubelet_root),
-        "agent.podLogsFolder": str(folders.pod_logs),
-        # For trainings whose metric is in their log.
-        "operator.readPodLogs": "true",
-        # For trainings that wait in a queue.
-        "operator.kueue": "true",
-        # All the time, since to enable it for one test takes two upgrades.
-        "ui.enabled": "true",
-    }
-
-
 def install(about: About, values: Mapping[str, str] | None = None, *, verb: str = "install") -> str:
     """Installs the chart, and returns when all of its pods are ready; what Helm said."""
-    settings = [f"--set={name}={value}" for name, value in (values_of(about) | dict(values or {})).items()]
+    settings = [f"--set={name}={value}" for name, value in (VALUES | dict(values or {})).items()]
     waiting = ["--wait", f"--timeout={_INSTALL_SECONDS}s"]
-    arguments = [verb, RELEASE, str(CHART), *settings, *waiting]
+    arguments = [verb, RELEASE, str(write_chart(about)), *settings, *waiting]
     return helm_of(about)(*arguments, namespace=OPERATORS, timeout=_INSTALL_SECONDS + 30)
 
 

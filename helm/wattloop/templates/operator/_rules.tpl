@@ -54,9 +54,6 @@
   verbs: [get]
 {{- end }}
 {{- end }}
-{{- with .Values.rbac.extraRules }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
 {{/* Rejects a namespace of operator.namespaces that does not exist, if the rendering has a cluster. */}}

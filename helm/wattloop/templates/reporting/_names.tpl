@@ -4,9 +4,12 @@
 {{- .Values.reporting.url -}}
 {{- else -}}
 {{- $scheme := ternary "http" "https" (eq .Values.reporting.tls.mode "none") -}}
-{{- printf "%s://%s.%s.svc:%v" $scheme (include "wattloop.operatorName" .) .Release.Namespace .Values.reporting.port -}}
+{{- printf "%s://%s.%s.svc:%s" $scheme (include "wattloop.operatorName" .) .Release.Namespace (include "wattloop.reportPort" .) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Mode chart: validity of the certificate. An upgrade in the second half of that time renews it. */}}
+{{- define "wattloop.validityDays" -}}1095{{- end -}}
 
 {{/* The certificate's DNS names, as a YAML list: the Service's, and the host of reporting.url. */}}
 {{- define "wattloop.reportNames" -}}
