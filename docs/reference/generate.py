@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from wattloop.commands.contract import GROUP, subcommand_parser
-from wattloop.commands.main import SUMMARIES
+from wattloop.commands.main import EVERY_DAY, LABORATORY, SERVICES
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """\
@@ -18,14 +18,22 @@ HEAD = """\
 
 `wattloop COMMAND --help` prints what this page has. As a plugin of kubectl the program is `kubectl wattloop`.
 """
+PARTS = {
+    "Every day": EVERY_DAY,
+    "Laboratory": LABORATORY,
+    "Completion of a shell": ("completion",),
+    "Services, which the chart starts": SERVICES,
+}
 
 
 def rendered() -> str:
     """Return the text of the page."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     parts = [HEAD]
-    for name in SUMMARIES:
-        parts += _command(subcommand_parser(f"wattloop {name}", found[name].load()), level=2)
+    for part, names in PARTS.items():
+        parts.append(f"## {part}\n")
+        for name in names:
+            parts += _command(subcommand_parser(f"wattloop {name}", found[name].load()), level=3)
     return "\n".join(parts)
 
 

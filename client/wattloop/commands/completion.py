@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
 from wattloop.commands.contract import GROUP, Command, subcommand_parser
+from wattloop.commands.main import SERVICES
 
 FILES_FIT, NO_FILES = ":0", ":4"
 # Values of options that are names of files or folders, by their placeholder.
@@ -73,7 +74,7 @@ def completed(words: Sequence[str]) -> tuple[list[str], bool]:
     given, last = [word for word in words[:-1] if word != "="], "" if words[-1] == "=" else words[-1]
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not given:
-        return _with_prefix([*sorted(found), "--help", "--version"], last), False
+        return _with_prefix([*sorted(found.keys() - SERVICES.keys()), "--help", "--version"], last), False
     if given[0] not in found:
         return [], False
     return _completed_arguments(found[given[0]], given[1:], last)

@@ -10,7 +10,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 
 from wattloop import interruption
@@ -27,26 +27,30 @@ WRITE_ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), "free space and run it again"),
     errno.EBADF: "standard output was closed at the start",
 }
-# For the list of subcommands, which imports no package.
-SUMMARIES = {
+# What each subcommand does, for the first page, which imports no package.
+EVERY_DAY = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
-    "sweep": "run a job at every batch size and power limit of a grid, to see the energy/time trade-off",
-    "history": "show the recurrences of a job, from a database or a cluster",
-    "plot": "plot a job's costs and its energy/time trade-off",
-    "ui": "show the jobs of a database or a cluster, their decisions and costs in a browser",
-    "ui-server": "serve the jobs of a cluster to browsers, each viewer seeing what he may list",
     "validate": "check manifests against the API's schema and rules, without a cluster",
     "convert": "make a RecurringTrainingJob's manifest of a CronJob's, RayCronJob's or Volcano CronJob's",
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",
-    "operator": "start the Kubernetes operator in the foreground",
-    "agent": "start the node agent in the foreground",
+    "history": "show the recurrences of a job, from a database or a cluster",
+    "ui": "show the jobs of a database or a cluster, their decisions and costs in a browser",
+    "plot": "plot a job's costs and its energy/time trade-off",
     "monitor": "show energy and power of this machine's GPUs",
+}
+LABORATORY = {
     "simulate": "simulate recurrences on measured traces",
     "replay": "show the decisions of a policy on a given history",
     "plan": "compute GPU frequency plans of a training pipeline",
     "pipeline": "analyze, compare and emulate pipelines under frequency plans",
     "power": "select a power limit from a measured profile",
-    "completion": "print a script that makes a shell complete wattloop",
+    "sweep": "run a job at every batch size and power limit of a grid, to see the energy/time trade-off",
+}
+# Started by containers and service managers; the first page and the completion of a shell leave them out.
+SERVICES = {
+    "operator": "start the Kubernetes operator in the foreground",
+    "agent": "start the node agent in the foreground",
+    "ui-server": "serve the jobs of a cluster to browsers, each viewer seeing what he may list",
 }
 
 
@@ -75,12 +79,13 @@ def _main(arguments: list[str], program: str) -> int:
 
 
 def _overview(arguments: list[str], found: dict[str, EntryPoint], program: str) -> int:
-    lines = "\n".join(f"  {name:10} {SUMMARIES.get(name, '')}" for name in sorted(found, key=_order))
+    every_day, laboratory = (_lines(group, found) for group in (EVERY_DAY, LABORATORY))
     parser = argparse.ArgumentParser(
         prog=program,
         description="Lowers the energy and time of recurring training jobs.",
-        epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml "
-        "--recurrences 24 --simulated-gpus 1",
+        epilog=f"every day:\n{every_day}\n\nlaboratory:\n{laboratory}\n\nexample:\n"
+        "  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1\n"
+        "  source <(wattloop completion bash)    # also zsh and fish",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{program} SUBCOMMAND [OPTIONS]",
     )
@@ -90,9 +95,8 @@ def _overview(arguments: list[str], found: dict[str, EntryPoint], program: str) 
     return 0 if arguments else EXIT_USAGE
 
 
-def _order(name: str) -> tuple[int, str]:
-    names = list(SUMMARIES)
-    return (names.index(name) if name in names else len(names), name)
+def _lines(group: Mapping[str, str], found: Container[str]) -> str:
+    return "\n".join(f"  {name:10} {summary}" for name, summary in group.items() if name in found)
 
 
 def _run(title: str, entry: EntryPoint, arguments: list[str]) -> int:
