@@ -37,8 +37,7 @@ def run(local_job: LocalJob, source: str, epochs: str, recurrences: int) -> list
         reporting={"source": source, "metricName": "eval_accuracy"},
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
-    # Simulated GPUs use energy while time passes, because the script trains on the CPU.
-    assert local_job.run("--recurrences", str(recurrences), "--time-scale", "1") == 0
+    assert local_job.run("--recurrences", str(recurrences), "--simulated-load", "cpu") == 0
     with open_store(local_job.output / "wattloop.db") as store:
         stored = store.objects.list("TrainingRecurrence", "local")
     return [TrainingRecurrence.from_wire(each.body) for each in stored]
@@ -94,7 +93,7 @@ def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Pat
     assert "wattloop" not in (EXAMPLE / "train.py").read_text().replace("knows nothing of Wattloop", "")
     output = tmp_path / "output"
     words = ["run", str(EXAMPLE / "job.yaml"), "--recurrences", str(count), "--output", str(output)]
-    assert main([*words, "--simulated-gpus", "1", "--time-scale", "60"]) == 0
+    assert main([*words, "--simulated-gpus", "1", "--simulated-load", "cpu"]) == 0
     with open_store(output / "wattloop.db") as store:
         recurrences = [
             TrainingRecurrence.from_wire(each.body) for each in store.objects.list("TrainingRecurrence", "local")

@@ -167,7 +167,7 @@ def pipeline_meter(
         logger.warning(
             "nothing is measured, and so nothing is planned from measurements: the instructions have another clock "
             "than the readings of the energy counters, which is the system's (CLOCK_MONOTONIC); let simulated GPUs "
-            "run in real time, with wattloop run --time-scale 1"
+            "run in real time, as wattloop run does for a job with power.frequencyPlan"
         )
         return None
     dump = series if series is not None or dumps is None else RunDump(dumps, place.rank, run_number(plan))

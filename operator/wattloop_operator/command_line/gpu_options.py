@@ -10,7 +10,6 @@ from wattloop.errors import UsageError
 from wattloop_operator.local.local_gpus import (
     ANNOTATION,
     MAX_GPUS,
-    MAX_TIME_SCALE,
     MODELS,
     MODELS_WITHOUT_COUNTER,
     SimulatedLoad,
@@ -40,7 +39,7 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         default="A100",
         metavar="NAME",
         help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100); {' and '.join(MODELS_WITHOUT_COUNTER)} "
-        "have no energy counter and need --time-scale",
+        "have no energy counter, and run in real time",
     )
     parser.add_argument(
         "--simulated-load",
@@ -48,13 +47,6 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         help="load that a training puts on the simulated GPUs without knowing them: cpu (busy as long as the training "
         "uses a processor) or busy=F (busy for this share of its time); default: the manifest's annotation "
         "wattloop.dev/simulated-load, else none, and the GPUs are idle unless the training occupies them",
-    )
-    parser.add_argument(
-        "--time-scale",
-        type=_positive_number,
-        metavar="F",
-        help="simulated seconds per real second (default: simulated time advances only with the training's work, so "
-        "that the same seed gives the same results on every machine; for a job with power.frequencyPlan: 1)",
     )
 
 
@@ -73,29 +65,29 @@ def simulation_of(
         UsageError: An option needs simulated GPUs, and there are none, or a load is not valid.
     """
     count, load = arguments.simulated_gpus, _declared_load(arguments, job)
-    if load is not None and arguments.time_scale is not None:
-        raise UsageError(
-            "--time-scale and a simulated load exclude each other: with a load, a second of the training is "
-            "a second of the GPUs at full power; leave one out"
-        )
     if count is None:
         if has_driver():
-            if arguments.time_scale is not None or arguments.simulated_load is not None:
-                option = "--time-scale" if arguments.simulated_load is None else "--simulated-load"
-                raise UsageError(f"{option} needs simulated GPUs; add --simulated-gpus N")
+            if arguments.simulated_load is not None:
+                raise UsageError("--simulated-load needs simulated GPUs; add --simulated-gpus N")
             return None
-        if else_processors and load is None and arguments.time_scale is None:
+        if else_processors and load is None:
             return None
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1
-    if arguments.gpu_model in MODELS_WITHOUT_COUNTER and arguments.time_scale is None:
+    has_counter = arguments.gpu_model not in MODELS_WITHOUT_COUNTER
+    if not has_counter and load is not None:
         others = ", ".join(model for model in MODELS if model not in MODELS_WITHOUT_COUNTER)
         raise UsageError(
-            f"--gpu-model {arguments.gpu_model} has no energy counter: its energy is the integral of its power, which "
-            "needs time that runs; add --time-scale 1, and leave a simulated load out, or choose a model with a "
-            f"counter: {others}"
+            f"--gpu-model {arguments.gpu_model} has no energy counter: its energy is the integral of its power in real "
+            "time, and a simulated load has a time of its own; leave the load out, or choose a model with a counter: "
+            f"{others}"
         )
-    return Simulation(count, arguments.gpu_model, arguments.time_scale, arguments.seed, load)
+    if not has_counter:
+        sys.stderr.write(
+            f"{arguments.gpu_model} has no energy counter, and its energy is the integral of its power: simulated GPUs "
+            "run in real time\n"
+        )
+    return Simulation(count, arguments.gpu_model, arguments.seed, load, real_time=not has_counter)
 
 
 def _declared_load(arguments: argparse.Namespace, job: RecurringTrainingJob) -> SimulatedLoad | None:
@@ -134,13 +126,3 @@ def _integer(text: str, minimum: int) -> int:
         digits = f" and at most {MAX_DIGITS} digits" if is_integer and len(text) > MAX_DIGITS else ""
         raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least {minimum}{digits}")
     return int(text)
-
-
-def _positive_number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MAX_TIME_SCALE:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0, at most {MAX_TIME_SCALE:g}")
-    return value

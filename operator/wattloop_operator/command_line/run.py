@@ -177,12 +177,12 @@ def _print_table(history: JobHistory) -> None:
 
 
 def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simulation | None:
-    """The simulated GPUs of a job; in real time if it plans a pipeline and no other time is chosen."""
+    """The simulated GPUs of a job; in real time if it plans a pipeline."""
     from wattloop_operator.api.power_fields import FrequencyPlanMode
     from wattloop_operator.api.recurring_training_job import Mode
 
     plan = job.spec.power.frequency_plan
-    if simulation is None or simulation.time_scale is not None or plan is None:
+    if simulation is None or plan is None:
         return simulation
     if plan.mode is not FrequencyPlanMode.AUTO or job.spec.mode is Mode.ADVISE:
         return simulation
@@ -193,9 +193,9 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
         )
     sys.stderr.write(
         "the job has a frequencyPlan, and the energy of a pipeline's instructions is measured in real time: simulated "
-        "GPUs run at --time-scale 1\n"
+        "GPUs run in real time\n"
     )
-    return replace(simulation, time_scale=1.0)
+    return replace(simulation, real_time=True)
 
 
 def _processors() -> LocalProcessorMeter:

@@ -26,7 +26,6 @@ MODELS = ("A40", "V100", "A100", "H100", "H200", "P100", "K80")
 # Older than Volta: their energy is the integral of their power.
 MODELS_WITHOUT_COUNTER = ("P100", "K80")
 MAX_GPUS = 64
-MAX_TIME_SCALE = 1e6
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,17 @@ class Simulation:
     Attributes:
         count: Number of GPUs, at most `MAX_GPUS`.
         model: One of `MODELS`.
-        time_scale: Simulated seconds per real second. None: time advances only with the training's
-            work, so that the same training gives the same figures on every machine.
         seed: Seed of the GPUs' uuids and counters.
         load: The load that trainings put on them without knowing it; None: none.
+        real_time: Whether their time is that of this machine. Otherwise it advances only with the training's work,
+            so that the same training gives the same figures on every machine.
     """
 
     count: int
     model: str
-    time_scale: float | None = None
     seed: int = 0
     load: SimulatedLoad | None = None
+    real_time: bool = False
 
 
 def has_driver() -> bool:
@@ -73,10 +72,7 @@ def simulate_gpus(simulation: Simulation, state: Path) -> dict[str, str]:
     arguments = [sys.executable, "-P", "-m", "nvml_simulator", str(state), "--permission", "anyone"]
     arguments += ["--format", "json"]
     arguments += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
-    if simulation.time_scale is None:
-        arguments += ["--clock", "virtual"]
-    else:
-        arguments += ["--clock", "scaled", "--scale", str(simulation.time_scale)]
+    arguments += ["--clock", "wall" if simulation.real_time else "virtual"]
     # Simulated GPUs end with the run, as after a reboot: counters restart, and limits are the
     # default.
     state.unlink(missing_ok=True)

@@ -136,30 +136,24 @@ def test_another_seed_gpu_or_job_needs_another_output_folder(
 @pytest.mark.parametrize(
     ("spec", "options", "clock"),
     [
-        ({"frequencyPlan": {"choice": "Fastest"}}, (), ("scaled", 1.0)),
-        ({}, (), ("virtual", 1.0)),
-        pytest.param(
-            {"frequencyPlan": {"choice": "Fastest"}},
-            ("--time-scale", "5"),
-            ("scaled", 5.0),
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param({"frequencyPlan": {"mode": "None"}}, (), ("virtual", 1.0), marks=pytest.mark.exhaustive),
+        ({"frequencyPlan": {"choice": "Fastest"}}, (), "wall"),
+        ({}, (), "virtual"),
+        ({}, ("--gpu-model", "K80"), "wall"),
+        pytest.param({"frequencyPlan": {"mode": "None"}}, (), "virtual", marks=pytest.mark.exhaustive),
     ],
 )
-def test_simulated_gpus_of_a_job_that_plans_a_pipeline_run_in_real_time(
+def test_simulated_gpus_of_a_planned_pipeline_or_without_a_counter_run_in_real_time(
     local_job: LocalJob,
     capsys: pytest.CaptureFixture[str],
     spec: dict[str, Any],
     options: tuple[str, ...],
-    clock: tuple[str, float],
+    clock: str,
 ) -> None:
     local_job.job(suspend=True, power={"limit": {"mode": "None"}, **spec})
     assert local_job.run(*options) == 1
-    machine = nvml_simulator.describe(local_job.output / "simulated-gpus")
-    assert (machine.clock, machine.scale) == clock
-    noticed = "simulated GPUs run at --time-scale 1" in capsys.readouterr().err
-    assert noticed == (clock == ("scaled", 1.0))
+    assert nvml_simulator.describe(local_job.output / "simulated-gpus").clock == clock
+    noticed = "simulated GPUs run in real time" in capsys.readouterr().err
+    assert noticed == (clock == "wall")
 
 
 # A training that fails in another way in each run.
@@ -268,12 +262,11 @@ def test_a_command_that_cannot_be_started_is_named(local_job: LocalJob, capsys: 
 
 
 def test_the_json_lines_have_each_attempt_once(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
-    # Time passes on the scaled clock, and with it energy is used, while a process waits: no cost may stop a run.
-    target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "earlyStop": {"costRatioPercent": 10_000}}
+    target = {"target": {"metric": "accuracy", "threshold": "0.4"}}
     local_job.job(
         batchSize={"default": 32, "candidates": [32], "scope": "PerDevice"}, objective=target | {"maxEpochs": 20}
     )
-    options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl", "--time-scale", "100000")
+    options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl")
     assert local_job.run(*options) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["recurrence"], line["outcome"]) for line in lines] == [(0, "reached"), (1, "reached")]
@@ -406,8 +399,6 @@ def test_a_job_that_starts_nothing_reports_the_reason(local_job: LocalJob, capsy
         ("--simulated-gpus", "0"),
         ("--simulated-gpus", "65"),
         ("--gpu-model", "B200"),
-        ("--time-scale", "0"),
-        ("--time-scale", "nan"),
         ("--seed", "-1"),
         ("--format", "xml"),
     ],

@@ -244,7 +244,10 @@ def _cause(recurrence: TrainingRecurrence, usage: Usage | None, energy: float, s
     if usage.gpu_product == PROCESSORS_PRODUCT:
         return f"this machine has no GPU, and the energy of its processors cannot be read; {READ_PROCESSORS}"
     if seconds <= 0:
-        return "no time passed on its GPUs; on simulated GPUs, add --time-scale 1 or simulate the training's work"
+        return (
+            "no time passed on its GPUs; on simulated GPUs, declare a load (--simulated-load cpu) or simulate the "
+            "training's work"
+        )
     if energy <= 0:
         gpus = "GPU" if usage.devices == 1 else f"{usage.devices} GPUs"
         return (
