@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattloop import interruption
@@ -45,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure for this time, then print the usage; default: until Ctrl-C",
     )
     parser.add_argument("--format", choices=("table", "json"), default="table", help="output format; default: table")
-    parser.add_argument("--nvml-library", type=Path, metavar="PATH", help="the libnvidia-ml.so.1 to load")
 
 
 def _seconds(text: str) -> float:
@@ -147,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattloop_agent.monitor.nvml_readings import NvmlReadings  # noqa: PLC0415
 
     try:
-        readings = NvmlReadings(arguments.nvml_library)
+        readings = NvmlReadings()
         with interruption.deferred():
             if arguments.format == "json" or not sys.stdout.isatty():
                 ended = _measure(readings, arguments.seconds, arguments.format)
