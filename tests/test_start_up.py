@@ -108,7 +108,7 @@ def test_a_usage_error_imports_only_the_standard_library() -> None:
         *([name, "--no-such-option"] for name in SUBCOMMANDS),
         ["agent", "--sample-interval=0"],
         ["check", "--timeout-seconds=0"],
-        ["history", "digits", "--eta=2"],
+        ["history", "digits", "--uid=1"],
         ["monitor", "--seconds=0"],
         ["operator", "--workers=0"],
         ["operator", "--report-bind=0.0.0.0:8080"],

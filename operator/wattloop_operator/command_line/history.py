@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ FILE_COLUMNS = 160
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, optional_job: bool = False) -> None:
-    """Add JOB and the options that locate it and set what it is compared with.
+    """Add JOB and the options that locate it.
 
     Args:
         parser: The parser of the command.
@@ -56,10 +55,6 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, optional_job: bool 
     parser.add_argument(
         "--uid", help="with --database: UID of the job, if several jobs had the name (default: the latest)"
     )
-    parser.add_argument("--eta", type=float, help="weight of energy in the cost, 0 to 1 (default: the job's own)")
-    parser.add_argument(
-        "--default-batch-size", type=int, metavar="B", help="batch size to compare with (default: the job's own)"
-    )
 
 
 def check_source(arguments: argparse.Namespace) -> None:
@@ -68,10 +63,6 @@ def check_source(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: A value is out of range, or an option lacks the option that it requires.
     """
-    if arguments.eta is not None and not 0 <= arguments.eta <= 1:
-        raise UsageError(f"--eta: found {arguments.eta}, expected a weight of energy against time from 0 to 1")
-    if arguments.default_batch_size is not None and arguments.default_batch_size < 1:
-        raise UsageError(f"--default-batch-size: found {arguments.default_batch_size}, expected at least 1")
     if arguments.database is not None and arguments.kubeconfig is not None:
         raise UsageError("--kubeconfig: not with --database, which reads no cluster; leave one of them out")
     has_database = os.path.lexists(Path(arguments.job) / "wattloop.db")
@@ -124,7 +115,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if option := _list_option(arguments):
         if arguments.database is None or arguments.job is not None:
             raise UsageError(f"{option} lists what a database has: give --database DATABASE, and no JOB")
-        if arguments.namespace or arguments.uid or arguments.eta is not None or arguments.default_batch_size:
+        if arguments.namespace or arguments.uid:
             raise UsageError(f"{option} takes --database, --format and --output alone")
         return
     if arguments.job is None:
@@ -154,13 +145,6 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     else:
         with open_store(arguments.database, create=False) as store:
             history = stored_history(store, JobSelector(arguments.job, arguments.namespace, arguments.uid))
-    overrides = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
-    history = replace(history, **{name: value for name, value in overrides.items() if value is not None})
-    if history.default_batch_size is None:
-        sys.stderr.write(
-            f"{history.title}: this database has no RecurringTrainingJob, so costs are at eta {history.eta:g} and "
-            "without comparison; give --eta and --default-batch-size\n"
-        )
     return history
 
 

@@ -19,9 +19,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from wattloop_operator.history.cost_history import UNKNOWN_WEIGHT
     from wattloop_operator.plots import write_plots
 
     history = job_history(arguments)
+    if history.eta is None:
+        sys.stderr.write(f"{UNKNOWN_WEIGHT}\n")
     folder = Path(arguments.output)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,10 @@ from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
 OUTDATED = "an epoch costs another amount than when the default configuration ran last"
+UNKNOWN_WEIGHT = (
+    "This database has no RecurringTrainingJob, whose weight of energy a cost needs, so no costs are known. The "
+    "cluster has it: --context NAME."
+)
 UNKNOWN_ENERGY = "No energy was measured, so no costs are known."
 
 
@@ -55,6 +59,8 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
 
 def saving_sentence(history: JobHistory) -> str:
     """What a recurrence costs now, what was saved so far and what learning cost: for the end of a run."""
+    if history.eta is None:
+        return UNKNOWN_WEIGHT
     savings = history.savings
     costs = costs_of(rows_of(history))
     if not costs:

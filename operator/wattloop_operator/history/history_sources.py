@@ -28,9 +28,6 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
-# Of a job that is not stored.
-DEFAULT_ETA = 0.5
-
 Model = TypeVar("Model", bound=ApiModel)
 
 
@@ -53,7 +50,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
     """Read a job's history.
 
     The local mode stores the job itself beside its observations. Of a cluster's job there are only
-    observations, so it has no default batch size to compare with.
+    observations, so it has neither a weight of energy nor a default batch size to compare with.
 
     Raises:
         UsageError: There is no such job, or there are several. The message lists the jobs.
@@ -67,9 +64,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
         return JobHistory.of_job(job, records, profiles)
     # The first attempt of a job ran its defaults.
     defaults = dict(records[0].parameters) if records else {}
-    return JobHistory(
-        found.namespace, found.job_name, DEFAULT_ETA, None, records, profiles, default_parameters=defaults
-    )
+    return JobHistory(found.namespace, found.job_name, None, None, records, profiles, default_parameters=defaults)
 
 
 def _find(store: Store, selector: JobSelector) -> JobObservations:

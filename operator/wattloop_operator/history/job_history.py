@@ -32,7 +32,7 @@ class JobHistory:
     Attributes:
         namespace: The job's namespace.
         job_name: Its name.
-        eta: Weight of energy in the cost, 0 to 1.
+        eta: Weight of energy in the cost, 0 to 1; None if not known.
         default_batch_size: The batch size to compare with; None if not known.
         records: Every attempt that ended, ordered by (recurrence, attempt).
         profiles: Its power profiles.
@@ -46,7 +46,7 @@ class JobHistory:
 
     namespace: str
     job_name: str
-    eta: float
+    eta: float | None
     default_batch_size: int | None
     records: tuple[ObservationRecord, ...]
     profiles: tuple[PowerProfileRecord, ...] = ()
@@ -109,11 +109,11 @@ class JobHistory:
     @cached_property
     def savings(self) -> JobSavings:
         """The recurrences with the target of the latest attempt, compared with the default configuration."""
-        return self.savings_at(self.eta)
+        return JobSavings(None) if self.eta is None else self.savings_at(self.eta)
 
     def savings_at(self, eta: float) -> JobSavings:
         """The same for another weight of energy; 1 compares energies."""
-        if self.default_batch_size is None or not self.records:
+        if self.eta is None or self.default_batch_size is None or not self.records:
             return JobSavings(None)
         configuration = Configuration(self.default_batch_size, tuple(self.default_parameters.items()))
         default = comparable_default(self.comparable_records, self.profiles, configuration, job_eta=self.eta, eta=eta)

@@ -144,7 +144,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             outcome=outcome_text(record.result),
             energy_joules=record.energy_joules or None,
             time_seconds=record.time_seconds or None,
-            cost_joules=attempt_cost_joules(record, history.eta),
+            cost_joules=None if history.eta is None else attempt_cost_joules(record, history.eta),
             metric=record.metric,
             **_bounded(
                 ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules"),

@@ -111,8 +111,6 @@ def test_history_and_plots_show_the_recurrences_of_this_job(wattloop: Wattloop, 
     assert {(row["clocks"], row["planned_iteration_joules"], row["plan_saving_percent"]) for row in rows} == {
         ("plan", 20.0, 6.1)
     }
-    _, out, _ = wattloop("history", "digits", "--format=json", "--eta=0", f"--namespace={job}")
-    assert json.loads(out)[0]["cost_joules"] == 3000.0
 
     assert wattloop("plot", "digits", f"--output={tmp_path}", f"--namespace={job}")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "tradeoff.png"]

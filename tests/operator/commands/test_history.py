@@ -15,6 +15,7 @@ import pytest
 
 from support.databases.sample_record import RECORD
 from wattloop.commands.main import main
+from wattloop_operator.history.cost_history import UNKNOWN_WEIGHT
 from wattloop_operator.store import PowerMeasurement, PowerProfileKey, Store, open_store
 
 # As `wattloop run` stores it beside the observations.
@@ -66,16 +67,13 @@ def test_costs_use_the_weight_and_the_default_batch_size_of_the_job(
 
 
 @pytest.mark.usefixtures("store")
-def test_without_the_job_weight_and_default_batch_size_are_options(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_job_energies_are_shown_and_no_cost(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--database", url, "--format", "json"]) == 0
     output = capsys.readouterr()
-    assert [row["default_cost_joules"] for row in json.loads(output.out)] == [None, None]
-    assert "costs are at eta 0.5 and without comparison; give --eta and --default-batch-size" in output.err
-    options = ["--eta", "0", "--default-batch-size", "64"]
-    assert main(["history", "digits", "--database", url, "--format", "json", *options]) == 0
-    assert [row["default_cost_joules"] for row in json.loads(capsys.readouterr().out)] == [3000.0, 3000.0]
+    rows = json.loads(output.out)
+    assert [row["energy_joules"] for row in rows] == [2000.0, 1000.0]
+    assert {(row["cost_joules"], row["default_cost_joules"]) for row in rows} == {(None, None)}
+    assert output.err.startswith(UNKNOWN_WEIGHT)
 
 
 @pytest.mark.parametrize("mode", ["Advise", "Optimize"])
@@ -123,7 +121,7 @@ def test_a_job_that_is_created_again_with_its_name_is_another_job(
         RECORD, job_uid="later", batch_size=64, finished_at=RECORD.finished_at + timedelta(days=1)
     )
     store.observations.record(later)
-    arguments = ["history", "digits", "--database", url, "--format", "csv", "--default-batch-size", "64"]
+    arguments = ["history", "digits", "--database", url, "--format", "csv"]
     assert main(arguments) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main([*arguments, "--uid", "0c3b2d9e"]) == 0
@@ -158,8 +156,6 @@ def test_a_job_that_this_version_cannot_parse_is_named(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--eta", "2"], 2, "--eta: found 2.0, expected a weight of energy against time from 0 to 1"),
-        (["--default-batch-size", "0"], 2, "--default-batch-size: found 0, expected at least 1"),
         (["--output", "missing/history.csv"], 1, "name a file in an existing, writable folder"),
     ],
 )
