@@ -53,7 +53,8 @@ class ArmStatus(ApiModel):
 
     batch_size: int = Field(description="The batch size.", ge=1)
     parameters: ParametersByName = PARAMETERS
-    observations: int = Field(default=0, description="Number of observations of this batch size.", ge=0)
+    observations: int = Field(default=0, description="Number of runs of this batch size; crashes do not count.", ge=0)
+    missed: int = Field(default=0, description="Number of these runs that did not reach the target.", ge=0)
     mean_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of reaching the target with this batch size, in joules."
     )

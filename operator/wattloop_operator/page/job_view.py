@@ -145,13 +145,15 @@ def _decision(recurrence: TrainingRecurrence) -> DecisionView:
 
 def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
     is_best = (arm.batch_size, arm.parameters) == (status.best_batch_size, status.best_parameters)
-    ran = "tried" if arm.observations else "untried"
+    missed = bool(arm.observations) and arm.missed == arm.observations
+    ran = "missed" if missed else "tried" if arm.observations else "untried"
     state = "excluded" if arm.pruned else "incumbent" if is_best else ran
     return BeliefView(
         batch_size=arm.batch_size,
         parameters=arm.parameters,
         state=state,
         observations=arm.observations,
+        missed=arm.missed,
         cost_joules=Interval.of(Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)),
         crashes=arm.crashes,
         note=arm.note,

@@ -74,7 +74,7 @@ def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
 
     Example:
         >>> cost = Interval(value=10.0, low=1.0, high=100.0)
-        >>> of = dict(batch_size=8, parameters={}, state="tried", observations=1, crashes=0, note="")
+        >>> of = dict(batch_size=8, parameters={}, state="tried", observations=1, missed=0, crashes=0, note="")
         >>> bars([BeliefView(cost_joules=cost, **of)])
         [Bar(start=0.0, width=100.0, value=50.0)]
     """

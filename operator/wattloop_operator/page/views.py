@@ -85,8 +85,9 @@ class BeliefView(BaseModel):
 
     batch_size: int = Field(description="The batch size.")
     parameters: dict[str, str] = Field(description=VALUES)
-    state: str = Field(description="incumbent, tried, untried or excluded.")
-    observations: int = Field(description="Number of observations.")
+    state: str = Field(description="incumbent, tried, missed (no run reached the target), untried or excluded.")
+    observations: int = Field(description="Number of runs; crashes do not count.")
+    missed: int = Field(description="Number of these runs that did not reach the target.")
     cost_joules: Interval | None = Field(description="Expected cost of reaching the target; null if it is not known.")
     crashes: int = Field(description="Number of crashes in a row.")
     note: str = Field(description="Why it is excluded, or a remark; empty for none.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -92,6 +93,20 @@ def tried_arms(context: DecisionContext) -> set[int]:
             tried.add(arm)
         missed.add(arm)
     return tried
+
+
+def missed_attempts(context: DecisionContext) -> Counter[int]:
+    """Number of attempts of each arm that ran for the present target and did not reach it; crashes do not count.
+
+    An attempt that ended because it reached an easier target has not missed this one.
+    """
+    return Counter(
+        arm
+        for each in context.observations
+        if not (each.from_other_job or each.other_target or each.easier_target)
+        and each.outcome not in (Outcome.REACHED, Outcome.CRASHED)
+        and (arm := context.arm_of(each)) is not None
+    )
 
 
 def latest_was_stopped(context: DecisionContext, arm: int) -> bool:

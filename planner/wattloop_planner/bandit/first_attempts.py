@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
-from wattloop_planner.bandit.feasible_arms import nearest_of, tried_arms
+from wattloop_planner.bandit.feasible_arms import missed_attempts, nearest_of, tried_arms
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.unreached_target import closest_arm, retries_are_futile
@@ -23,8 +23,9 @@ def first_decision(context: DecisionContext, posterior: Posterior, feasible: tup
     """The decision while no arm is known to reach the target.
 
     The default runs first, then each arm that may reach the target once: in the same recurrence, or one
-    in each recurrence if whole runs tell that another size hardly does. After that, each recurrence is one
-    attempt with the cheapest arm of those that come closest.
+    in each recurrence if whole runs tell that another size hardly does. Arms whose only attempt ended before the
+    limit of epochs then run once more. After that, each recurrence is one attempt with the cheapest arm of those that
+    come closest.
 
     Args:
         context: The context of the decision.
@@ -37,16 +38,19 @@ def first_decision(context: DecisionContext, posterior: Posterior, feasible: tup
     distances = _limit_distances(context, posterior)
     tried = tried_arms(context)
     untried = [arm for arm in left if arm not in tried and distances[arm] >= MIN_FIRST_LIMIT_DISTANCE]
+    # Each arm runs once before one runs again, as after an attempt that ended by itself before the limit.
+    missed = missed_attempts(context)
+    due = [arm for arm in untried if arm not in missed] or untried
     limited = context.max_epochs is not None
     arm = default
-    if default not in untried:
-        # Without a limit, all distances are infinite, and the nearest arm is the likeliest.
-        arm = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
-    from_easier = untried and any(o.easier_target for o in context.observations)
+    if default not in due:
+        # If nothing is known of the epochs, all distances are infinite, and the nearest arm is the likeliest.
+        arm = min(due or left, key=lambda each: (-distances[each], space.distance(each, default), each))
+    from_easier = due and any(o.easier_target for o in context.observations)
     costs = _log_expected_costs(context, posterior)
-    by_cost = costs is not None and untried and (from_easier or (limited and default not in untried))
+    by_cost = costs is not None and due and (from_easier or default not in due)
     if costs is not None and by_cost:
-        arm = min(untried, key=lambda each: (costs[each], space.distance(each, default), each))
+        arm = min(due, key=lambda each: (costs[each], space.distance(each, default), each))
     closest = None if untried else closest_arm(context, left)
     if closest is not None:
         arm = closest.arm

@@ -191,7 +191,7 @@ def test_a_failure_is_in_the_table_and_its_reason_on_stderr(
         (
             f"Crashed: batch size 32: exit code 3; see {local_job.output}/logs/tiny-",
             "MissingMetric: ended without accuracy: call run.report(metric=…)",
-            "Exhausted: accuracy got to 0.1, the target is 0.4, after 3 epochs",
+            "Exhausted: accuracy got to 0.1 after 3 epochs, below the target 0.4",
         )
     ):
         (line,) = [line for line in stderr.splitlines() if line.startswith(f"run {index}, try 0 (tiny-")]

@@ -145,6 +145,18 @@ class TestNothingReaches:
         assert not KnowledgeGradientPolicy().decide(context(history[:5], 20)).last_attempt
         assert KnowledgeGradientPolicy().decide(context(history, 20)).last_attempt
 
+    @pytest.mark.parametrize("outcome", [EXHAUSTED, STOPPED])
+    def test_each_size_runs_once_before_one_repeats_also_if_attempts_end_before_the_limit(
+        self, outcome: Outcome
+    ) -> None:
+        history: list[Observation] = []
+        for attempt, epochs in enumerate((7, 9, 4, 12, 7)):
+            decision = KnowledgeGradientPolicy().decide(context(history, 60, recurrence=0, attempt=attempt))
+            assert not decision.last_attempt
+            history.append(run(0, decision.batch_size, epochs, outcome, attempt))
+        assert history[0].batch_size == 64
+        assert {each.batch_size for each in history} == set(SIZES)
+
     def test_the_only_batch_size_is_retried_once(self) -> None:
         contexts = [
             replace(context(history, 20), batch_sizes=(64,))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from wattloop.printable import quoted
 from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.objective import Target
+from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
@@ -272,10 +272,21 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, _without_metric(recurrence, remedy))
-    got = f"{target.metric} got to {_metric_text(progress, target)}"
-    epochs, most = progress.epoch or 0, recurrence.spec.max_epochs
-    of_most = f" of at most {most}" if epochs < most else ""
-    return Ended(Result.EXHAUSTED, f"{got}, the target is {target.threshold}, after {epochs_text(epochs)}{of_most}")
+    return Ended(Result.EXHAUSTED, _missed_text(recurrence, progress))
+
+
+def _missed_text(recurrence: TrainingRecurrence, progress: Progress) -> str:
+    """How a training that ended by itself missed its target: after all its epochs, or before, as by early stopping."""
+    target, epochs, most = recurrence.spec.target, progress.epoch or 0, recurrence.spec.max_epochs
+    metric, threshold = _metric_text(progress, target), f"the target {target.threshold}"
+    if progress.metric is not None and target.run_target.reached_by(float(progress.metric)):
+        missed = f"{threshold} counts after {target.consecutive_evaluations} evaluations in a row"
+    else:
+        missed = f"{'below' if target.direction is Direction.MAXIMIZE else 'above'} {threshold}"
+    if epochs < most:
+        own = f"the script ended the training by itself after {epochs_text(epochs)} of at most {most}"
+        return f"{own}, at {target.metric} {metric}, {missed}"
+    return f"{target.metric} got to {metric} after {epochs_text(epochs)}, {missed}"
 
 
 def _without_metric(recurrence: TrainingRecurrence, remedy: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,8 @@ from wattloop_operator.reconcile.learning.decision import (
     policy_decision,
 )
 from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
-from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
+from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, missed_attempts
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, NoFeasibleArmError
 
 # Of up to 256 configurations.
@@ -74,7 +76,9 @@ def _next_decision(snapshot: Snapshot, context: DecisionContext, decision: Decis
 
 def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> tuple[ArmStatus, ...]:
     space = context.space
-    crashes = crashes_in_a_row(space, context.observations)
+    crashes, missed = crashes_in_a_row(space, context.observations), missed_attempts(context)
+    informative = (each for each in context.observations if each.gives_epochs)
+    ran = Counter(arm for each in informative if (arm := context.arm_of(each)) is not None)
     guard = guard_of(snapshot)
     short = {} if guard is None else guard.short
     return tuple(
@@ -82,7 +86,8 @@ def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decisi
             {
                 "batch_size": arm.batch_size,
                 "parameters": dict(arm.parameters),
-                "observations": arm.observations,
+                "observations": ran[space.arm(arm.batch_size, arm.parameters)],
+                "missed": missed[space.arm(arm.batch_size, arm.parameters)],
                 "mean_cost_joules": _rounded(arm.mean_cost_joules),
                 "low_cost_joules": _rounded(arm.low_cost_joules),
                 "high_cost_joules": _rounded(arm.high_cost_joules),
@@ -95,8 +100,14 @@ def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decisi
                 )[:512],
             }
         )
-        for arm in _shown(decision.arms)
+        for arm in _shown(decision.arms or _without_estimates(space, {*ran, *crashes}))
     )
+
+
+def _without_estimates(space: ConfigurationSpace, ran: Collection[int]) -> list[Arm]:
+    """The arms that ran, where the policy has an estimate of none: no attempt has reached the target."""
+    chosen = [space.configurations[arm] for arm in sorted(ran)]
+    return [Arm(each.batch_size, observations=0, parameters=each.parameters) for each in chosen]
 
 
 def _shown(arms: Sequence[Arm]) -> list[Arm]:

@@ -57,6 +57,9 @@ def reports_nothing(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name)
 
 
+ENDED_ITSELF = "the script ended the training by itself after 5 epochs of at most 50"
+
+
 def never_reaches_the_target(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=50, metric=0.89, finished=True)
     backend.end_workload(name)
@@ -91,7 +94,7 @@ def is_deleted(backend: ModelBackend, name: str) -> None:
         (hangs_past_its_deadline, Result.DEADLINE_EXCEEDED, "its last report was for epoch 7", Outcome.STOPPED, 7),
         (hangs_without_reports, Result.DEADLINE_EXCEEDED, "it never reported a metric", None, None),
         (reports_nothing, Result.MISSING_METRIC, "call run.report", None, None),
-        (never_reaches_the_target, Result.EXHAUSTED, "got to 0.89, the target is 0.9", Outcome.EXHAUSTED, 50),
+        (never_reaches_the_target, Result.EXHAUSTED, "after 50 epochs, below the target 0.9", Outcome.EXHAUSTED, 50),
         (reaches_the_target, Result.REACHED, "accuracy reached 0.9 after 5 epochs", Outcome.REACHED, 5),
         (reaches_the_target_and_crashes, Result.REACHED, "accuracy reached 0.93", Outcome.REACHED, 5),
         (is_deleted, Result.CANCELLED, "its workload was deleted", None, None),
@@ -213,17 +216,24 @@ def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> No
 
 
 @pytest.mark.parametrize(
-    ("metric", "message"),
+    ("target", "metric", "message"),
     [
-        (0.907941254456, "accuracy reached 0.9079 after 5 epochs"),
+        ({}, 0.907941254456, "accuracy reached 0.9079 after 5 epochs"),
         # Rounded to four digits it would have reached the target.
-        (0.899999995, "accuracy got to 0.899999995, the target is 0.9, after 5 epochs of at most 50"),
+        ({}, 0.899999995, f"{ENDED_ITSELF}, at accuracy 0.899999995, below the target 0.9"),
+        ({"direction": "Minimize"}, 0.95, f"{ENDED_ITSELF}, at accuracy 0.95, above the target 0.9"),
+        (
+            {"consecutiveEvaluations": 2},
+            0.95,
+            f"{ENDED_ITSELF}, at accuracy 0.95, the target 0.9 counts after 2 evaluations in a row",
+        ),
     ],
 )
-def test_a_message_has_four_digits_of_a_metric_unless_they_contradict_the_result(
-    backend_with: Callable[..., ModelBackend], metric: float, message: str
+def test_a_message_says_what_a_training_that_ended_by_itself_came_to_and_rounds_it_only_if_that_changes_nothing(
+    backend_with: Callable[..., ModelBackend], target: dict[str, Any], metric: float, message: str
 ) -> None:
-    backend = backend_with(**NEVER_RETRY)
+    objective = {"target": {"metric": "accuracy", "threshold": "0.9", **target}, "maxEpochs": 50}
+    backend = backend_with(**NEVER_RETRY, objective=objective)
     name = backend.start_attempt()
     backend.report(name, sequence=1, epoch=5, metric=metric, finished=True)
     backend.end_workload(name)

@@ -36,7 +36,7 @@ def progress_of(backend: ModelBackend, name: str) -> Progress:
             OutputReport(9, metric=float("nan"), epoch=3),
             ("Diverged", "its metric diverged: it was NaN or infinite after 3 epochs"),
         ),
-        (OutputReport(9, metric=0.5, epoch=51), ("Exhausted", "accuracy got to 0.5, the target is 0.9")),
+        (OutputReport(9, metric=0.5, epoch=51), ("Exhausted", "accuracy got to 0.5 after 51 epochs, below")),
     ],
 )
 @pytest.mark.parametrize("ends_gracefully", [True, False])

@@ -66,6 +66,29 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
     assert len(kinds) > 1 or "fixed" in spec.get("policy", {}) or "mode" in spec
 
 
+def test_sizes_whose_runs_missed_the_target_are_in_the_status_before_and_after_one_reaches_it(
+    backend_with: BackendWith,
+) -> None:
+    backend = backend_with(batchSize={"default": 64, "candidates": [32, 64, 128]}, retryPolicy={"limit": 5})
+    sizes = []
+    for metric in (0.5, 0.5, 0.95):
+        name = backend.start_attempt()
+        sizes.append(backend.recurrences[name].spec.batch_size)
+        backend.report(name, epoch=7, metric=metric, joules=900.0, seconds=9.0, finished=True)
+        backend.reconcile()
+        backend.end_workload(name)
+        backend.reconcile()
+        assert {each.batch_size: each.observations for each in backend.job.status.arms if each.observations} == (
+            dict.fromkeys(sizes, 1)
+        )
+    assert sorted(sizes) == [32, 64, 128]
+    assert [each.missed for each in sorted(backend.job.status.arms, key=lambda arm: sizes.index(arm.batch_size))] == [
+        1,
+        1,
+        0,
+    ]
+
+
 def text_of(backend: ModelBackend) -> str:
     snapshot = backend.snapshot(KEY)
     found, text = next_decision_view(snapshot)
