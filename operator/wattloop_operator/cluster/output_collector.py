@@ -2,7 +2,8 @@
 
 The leader looks at the cached objects once a second. An attempt's log is followed while its container
 runs. Once the pod has ended, the rest is read, and the attempt's progress is finished; the outcome
-waits for that. Nothing is stored here: a new leader continues at the position in the progress.
+waits for that. Nothing is stored here: a new leader reads a log from its beginning, and reports what follows the
+position in the progress.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi
 from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog, stoppable_flow
+from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -203,11 +205,12 @@ class OutputCollector:
             self._follow(key, recurrence, collected, pod, open_log)
 
     def _announce_unread_lines(self, recurrence: TrainingRecurrence, collected: _Collected) -> None:
-        # A follower that begins in the middle of a log has not read the evaluations before it.
-        is_read = recurrence.progress.metric is not None
-        follower = collected.follower
-        notice = "" if follower is None else ("" if is_read else follower.unread_notice) or follower.repeated_notice
-        if notice and not collected.is_unread_announced:
+        if collected.follower is None or collected.is_unread_announced:
+            return
+        # Another operator may have counted an evaluation that this one has not come to.
+        is_read, reading = recurrence.progress.metric is not None, collected.follower.reader.reading
+        notice = ("" if is_read else reading.unread) or reading.repeated
+        if notice:
             self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
             collected.is_unread_announced = True
 
@@ -220,27 +223,38 @@ class OutputCollector:
         name = str(pod["metadata"]["name"])
         before = collected.follower
         collected.failures = 0 if before is not None and before.complete else collected.failures
-        position = recurrence.progress.sequence
-        if before is not None:
-            position = max(position, before.position)
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
             return
         log = ContainerLog(key[0], name, container)
+        same = before if before is not None and before.log == log else None
         follower = LogFollower(
             recurrence,
             log,
-            position,
+            self._reader(recurrence, before) if same is None else same.reader,
+            position=max(recurrence.progress.sequence, 0 if before is None else before.position),
+            read_until=0 if same is None else same.read_until,
             follow=not has_ended(pod),
             succeeded=has_ended(pod) and not has_failed(pod),
-            # The first value of a pod that replaces another one may again precede its training.
-            has_counted=recurrence.progress.metric is not None if before is None else before.has_counted_of(log),
-            counts_from_0=before is not None and before.counts_from_0,
             open_log=open_log,
             observe=self._observe,
             flow=stoppable_flow(self._monotonic, collected.stopping),
         )
         collected.follower, collected.is_delayed = follower, False
         collected.runs = self._start(follower.run, f"log-{key[1]}")
+
+    def _reader(self, recurrence: TrainingRecurrence, before: LogFollower | None) -> BoundedOutputReader:
+        """The reader of a log, after that of a pod before, if there was one."""
+        spec = recurrence.spec
+        return BoundedOutputReader(
+            spec.reporting,
+            spec.target,
+            self._monotonic,
+            time.thread_time,
+            max_epochs=spec.max_epochs,
+            # The first value of a pod that replaces another one may again precede its training.
+            has_counted=before is None and recurrence.progress.metric is not None,
+            counts_from_0=before is not None and before.reader.reading.counts_from_0,
+        )
 
     def _finish(self, key: Key, recurrence: TrainingRecurrence, follower: LogFollower) -> None:
         """Report that nothing more follows, once the workload has ended: its pod is not replaced then."""

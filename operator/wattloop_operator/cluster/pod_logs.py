@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,8 @@ from kubernetes.client import ApiClient, ApiException
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, NotFoundError, RejectedError
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, BoundedOutputReader, Evaluation, SlowPatternError
+from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     Observe,
@@ -188,20 +188,25 @@ class Flow:
 class LogFollower:
     """Reads one log to its end.
 
+    The reader knows what the lines before mean, such as that the script counts epochs from 0. So it is given the log
+    from its beginning, by a follower alone or by several one after another, and the evaluations that are known already
+    are not reported again.
+
     Args:
         recurrence: The attempt.
         log: The container.
-        position: Lines up to this time, in nanoseconds, are known.
+        reader: Reads its lines; that of the follower before if the log was interrupted.
+        position: Evaluations up to this time, in nanoseconds, are known.
+        read_until: Lines up to this time were given to the reader.
         follow: Whether the container still runs.
         succeeded: Whether the container has ended, and well.
-        has_counted: Whether an evaluation in the log before the position has counted.
-        counts_from_0: Whether one has shown that the script counts epochs from 0.
         open_log: Opens the log.
         observe: Merges a report.
         flow: The time, and whether to stop.
 
     Attributes:
-        position: Time of the last line read.
+        position: Time of the last evaluation.
+        read_until: Time of the last line.
         complete: Whether the log was read to its end.
         missing: Whether there is no log.
         refusal: Why the log must not be read; empty if it may be.
@@ -212,69 +217,40 @@ class LogFollower:
         self,
         recurrence: TrainingRecurrence,
         log: ContainerLog,
-        position: int,
+        reader: BoundedOutputReader,
         *,
+        position: int,
+        read_until: int = 0,
         follow: bool,
         succeeded: bool = False,
-        has_counted: bool = False,
-        counts_from_0: bool = False,
         open_log: OpenLog,
         observe: Observe,
         flow: Flow,
     ) -> None:
         self.log = log
+        self.reader = reader
         self._succeeded = succeeded
-        self._has_counted = has_counted
         self.follows = follow
-        self.position = position
+        self.position, self.read_until = position, read_until
         self.complete = self.missing = False
         self.refusal = self.given_up = ""
         self._recurrence = recurrence
-        spec = recurrence.spec
-        self._reader = BoundedOutputReader(
-            spec.reporting,
-            spec.target,
-            flow.monotonic,
-            time.thread_time,
-            max_epochs=spec.max_epochs,
-            has_counted=has_counted,
-            counts_from_0=counts_from_0,
-        )
         self._open_log = open_log
         self._observe = observe
         self._flow = flow
         self._bytes = float(BURST_BYTES)
         self._counted_at = flow.monotonic()
 
-    @property
-    def unread_notice(self) -> str:
-        """See `OutputReader.unread_notice`."""
-        return self._reader.unread_notice
-
-    @property
-    def repeated_notice(self) -> str:
-        """See `OutputReader.repeated_notice`."""
-        return self._reader.repeated_notice
-
-    @property
-    def counts_from_0(self) -> bool:
-        """See `OutputReader.counts_from_0`."""
-        return self._reader.counts_from_0
-
-    def has_counted_of(self, log: ContainerLog) -> bool:
-        """Whether an evaluation in this log has counted."""
-        return self._has_counted and log == self.log
-
     def run(self) -> None:
         """Read until the end of the log, an error, or a stop."""
-        known = self.position
+        known, read = self.position, self.read_until
         try:
             for line in lines_of(self._limited()):
-                if line.time_nanoseconds > known:
-                    self._read(line)
+                if line.time_nanoseconds > read:
+                    self._read(line, known)
             self.complete = not self._flow.wait(0)
             if self.complete and self._succeeded:
-                self._count(self._reader.at_end(), known)
+                self._count(self.reader.at_end(), self.read_until)
         except NotFoundError:
             self.missing = True
         except SlowPatternError as error:
@@ -286,22 +262,24 @@ class LogFollower:
 
     def _limited(self) -> Iterator[bytes]:
         """The chunks of the log, at a bounded rate."""
-        for chunk in self._open_log(self.log, self.position, self.follows):
+        for chunk in self._open_log(self.log, self.read_until, self.follows):
             now = self._flow.monotonic()
             self._bytes = min(self._bytes + (now - self._counted_at) * MAX_BYTES_PER_SECOND, BURST_BYTES) - len(chunk)
             self._counted_at = now
-            if self._flow.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, self._reader.wait_seconds, 0.0)):
+            if self._flow.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, self.reader.wait_seconds, 0.0)):
                 return
             yield chunk
 
-    def _read(self, line: LogLine) -> None:
+    def _read(self, line: LogLine, known: int) -> None:
         for text in line.text.split(b"\r"):
             self._bytes -= max(MIN_LINE_BYTES - len(text), 0)
-            self._count(self._reader.read(text), line.time_nanoseconds)
+            evaluation = self.reader.read(text)
+            if line.time_nanoseconds > known:
+                self._count(evaluation, line.time_nanoseconds)
+        self.read_until = line.time_nanoseconds
 
     def _count(self, evaluation: Evaluation | None, time_nanoseconds: int) -> None:
         if evaluation is not None:
-            self._has_counted = True
             self.position = max(self.position + 1, time_nanoseconds)
             self._report(evaluation)
 

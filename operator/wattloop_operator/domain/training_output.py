@@ -1,16 +1,13 @@
 """The metric and the epochs in the lines that a training writes.
 
 A pattern is a regular expression of RE2, whose time is linear in the length of the line. Lines and patterns are
-bounded in length. The time grows with the size of the pattern too: one with repetitions such as ``.{0,900}`` takes
-0.2 s for a line of 16 KiB. The processor time of all lines is therefore charged to a budget, beyond which the output
-is read with a delay. A user's pattern that spends a second in slow lines is used no more.
+bounded in length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import re2
@@ -22,17 +19,18 @@ from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
-from wattloop_operator.domain.unread_lines import UnreadLines
+from wattloop_operator.domain.unread_lines import UnreadLine, UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
 PATTERN_MEMORY_BYTES = 1024 * 1024
-# Wattloop's own forms take 4 ms for the longest line, and 0.15 s for the 4,096 lines that are read a second.
-MAX_LINE_SECONDS = 0.005
-# Processor time of a second, and in reserve.
-PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS = 0.25, 1.0
-SLOW_SHARE, SLOW_RESERVE_SECONDS = 0.05, 1.0
 METRIC = "metric"
+# Why a line whose number was read has not counted.
+REPEATED = "is a line of this epoch, or of this place without epochs, again or of a further rank, and counts once"
+MAY_PRECEDE = (
+    "has a value that meets the target before any epoch, perhaps of an earlier model: it counts if the next value "
+    "meets the target too, or if no training follows and the script ends well"
+)
 # Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
 # before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
 _STEP = r"(?i)(?:(?:^|[|\]])\s*|[A-Za-z]:)(?:step|iter|iteration)[\s=:#\[]*[0-9]+(?:$|[^A-Za-z0-9_.%])"
@@ -49,10 +47,41 @@ class Evaluation:
     Attributes:
         metric: Its value; NaN or infinite if the training diverged.
         epoch: Epochs completed at the evaluation; None if the output has none.
+        line: The text that it was read from.
     """
 
     metric: float
     epoch: float | None
+    line: str = field(default="", compare=False, repr=False)
+
+    def text(self, name: str) -> str:
+        """The evaluation as a person reads it: epoch, metric and line.
+
+        Example:
+            >>> Evaluation(0.91, 3.0, "Epoch 3: val_acc=0.91").text("val_acc")
+            "epoch 3, val_acc 0.91, from 'Epoch 3: val_acc=0.91'"
+        """
+        epoch = "" if self.epoch is None else f"epoch {self.epoch:g}, "
+        return f"{epoch}{name} {self.metric:g}, from {self.line.strip()[:MAX_QUOTED_CHARACTERS]!r}"
+
+
+@dataclass(frozen=True)
+class OutputReading:
+    """What was read of an output so far.
+
+    Attributes:
+        first: The first evaluation that counted, as `Evaluation.text`; empty before.
+        unread: See `UnreadLines.notice`; empty once a line has counted.
+        unread_at_end: See `UnreadLines.notice_at_end`; empty once a line has counted.
+        repeated: See `RankLines.notice`.
+        counts_from_0: Whether an evaluation has shown that the script counts epochs from 0.
+    """
+
+    first: str = ""
+    unread: str = ""
+    unread_at_end: str = ""
+    repeated: str = ""
+    counts_from_0: bool = False
 
 
 class OutputReader:
@@ -64,9 +93,6 @@ class OutputReader:
         max_epochs: The most epochs of the training.
         has_counted: Whether an evaluation of this training has counted before these lines.
         counts_from_0: Whether an evaluation before these lines has shown that the script counts epochs from 0.
-
-    Attributes:
-        first_read: The first evaluation that counted, as it was understood, and its line; empty before.
 
     Raises:
         PatternError: The pattern cannot be used.
@@ -105,34 +131,32 @@ class OutputReader:
         )
         self._bars = _BarEvaluations()
         self._ranks = RankLines()
-        self._has_read = self._has_separator = False
+        self._has_separator = False
+        self._first: Evaluation | None = None
+        self._passed_over: UnreadLine | None = None
         # A termination message is written at the end.
         self._may_precede = not has_counted and reporting.source is not ReportingSource.TERMINATION_MESSAGE
         self._unread = UnreadLines(self._name)
         self._target = target.run_target
         self._before_epochs: Evaluation | None = None
         self._epoch_after: float | None = None
-        self._before_text = self.first_read = ""
 
     @property
-    def unread_notice(self) -> str:
-        """See `UnreadLines.notice`; empty once a line has counted."""
-        return "" if self._has_read else self._unread.notice
+    def reading(self) -> OutputReading:
+        """What was read so far."""
+        first, ranks, from_0 = self._first, self._ranks.notice, self._epochs.counts_from_0
+        if first is not None:
+            return OutputReading(first.text(self._name), repeated=ranks, counts_from_0=from_0)
+        return OutputReading("", self._unread.notice, self._unread.notice_at_end, ranks, from_0)
 
-    @property
-    def unread_notice_at_end(self) -> str:
-        """See `UnreadLines.notice_at_end`; empty once a line has counted."""
-        return "" if self._has_read else self._unread.notice_at_end
-
-    @property
-    def repeated_notice(self) -> str:
-        """See `RankLines.notice`."""
-        return self._ranks.notice
-
-    @property
-    def counts_from_0(self) -> bool:
-        """Whether an evaluation has shown that the script counts epochs from 0."""
-        return self._epochs.counts_from_0
+    def why_passed_over(self) -> str:
+        """Why the line that was read last has not counted; empty if it has, or if it says nothing of the metric."""
+        line = self._passed_over
+        if line is None:
+            return ""
+        if self._named is not None and line.value == NamedValue():
+            line = replace(line, value=self._named.why_unread(line.text))
+        return line.why(self._name)
 
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.
@@ -142,6 +166,7 @@ class OutputReader:
         (`at_end`), and does not count if a training follows. If the next value meets the target too, either value is
         that of the first epoch, so the first one counts.
         """
+        self._passed_over = None
         text = plain_text(line[:MAX_LINE_BYTES])
         parts = parts_of(text)
         # A user's own pattern is also searched in the whole line.
@@ -155,7 +180,8 @@ class OutputReader:
         named, line = self._named, text
         if named is not None:
             text = with_plain_scalars(text)
-        epoch = self._epochs.read(text, has_metric=named is None or named.is_named(text))
+        is_named = named is None or named.is_named(text)
+        epoch = self._epochs.read(text, has_metric=is_named)
         # A user's own pattern decides by itself what counts.
         bar = None if named is None else progress_bar_of(text)
         value = self._of_pattern(text) if named is None else self._of_name(named, text, epoch, bar)
@@ -165,11 +191,15 @@ class OutputReader:
         completed = self._epochs.completed
         if epoch is not None and completed is not None:
             self._note_epoch_after(completed)
-        found = None if metric is None else Evaluation(metric, completed)
+        found = None if metric is None else Evaluation(metric, completed, line)
         evaluation = self._counted(found, line, completed, bar)
-        if self._epoch_after is not None and evaluation is None and named and named.is_named(text):
-            self._before_epochs = None
-        if not self._has_read and named is not None:
+        if named is None:
+            return evaluation
+        if evaluation is None and is_named:
+            if self._epoch_after is not None:
+                self._before_epochs = None
+            self._passed_over = self._passed_over or UnreadLine(line, value, bar=bar)
+        if self._first is None:
             self._note_unread(named, line, epoch, value, bar)
         return evaluation
 
@@ -182,6 +212,7 @@ class OutputReader:
         if bar is not None:
             evaluation = self._bars.read(found, epoch, is_full=bar.is_full)
         elif found is None or self._ranks.is_repeated(text, epoch):
+            self._passed_over = None if found is None else UnreadLine(text, cause=REPEATED)
             return None
         else:
             evaluation = found
@@ -190,22 +221,14 @@ class OutputReader:
             return None
         may_precede = self._may_precede and bar is None and self._may_be_before_training(evaluation, text)
         self._may_precede = False
-        before, before_text = self._before_epochs, self._before_text
-        self._before_epochs, self._before_text = None, text
+        before, self._before_epochs = self._before_epochs, None
         if may_precede:
-            self._before_epochs = evaluation
+            self._before_epochs, self._passed_over = evaluation, UnreadLine(text, cause=MAY_PRECEDE)
             return None
         if before is not None and self._may_be_before_training(evaluation, text):
-            self._before_epochs, evaluation, text = evaluation, before, before_text
-        self._note_read(evaluation, text)
+            self._before_epochs, evaluation = evaluation, before
+        self._first = self._first or evaluation
         return evaluation
-
-    def _note_read(self, evaluation: Evaluation, text: str) -> None:
-        if not self._has_read:
-            epoch = "" if evaluation.epoch is None else f"epoch {evaluation.epoch:g}, "
-            line = text.strip()[:MAX_QUOTED_CHARACTERS]
-            self.first_read = f"{epoch}{self._name} {evaluation.metric:g}, from {line!r}"
-        self._has_read = True
 
     def at_end(self) -> Evaluation | None:
         """The value that waited for the end, once the training has ended well; None if there is none.
@@ -214,8 +237,7 @@ class OutputReader:
         the metric.
         """
         evaluation, self._before_epochs = self._before_epochs, None
-        if evaluation is not None:
-            self._note_read(evaluation, self._before_text)
+        self._first = self._first or evaluation
         return evaluation
 
     def _note_epoch_after(self, epoch: float) -> None:
@@ -236,7 +258,8 @@ class OutputReader:
         # The comma of "loss 0.5, lr 0.1" is in what \S+ takes, as is the bracket of "np.float64(0.5)".
         number = None if found is None else with_plain_scalars(found.rstrip(",;"))
         if found is not None and number_in(number) is None:
-            self._unread.note_match(text, found)
+            self._passed_over = UnreadLine(text, group=found[:MAX_QUOTED_CHARACTERS])
+            self._unread.note_match(self._passed_over)
         return NamedValue(number)
 
     def _of_name(self, named: NamedMetric, text: str, epoch: float | None, bar: ProgressBar | None) -> NamedValue:
@@ -263,8 +286,8 @@ class OutputReader:
         if self._unread.note_table(text) or not self._unread.quotes_named or not named.is_named(text):
             return
         unread = value if value != NamedValue() else named.why_unread(text)
-        is_over_epochs = self._epochs.completed is None and step_count_of(text) is None
-        self._unread.note_named(text, unread, bar, is_over_epochs=is_over_epochs)
+        may_be_over_epochs = self._epochs.completed is None and step_count_of(text) is None
+        self._unread.note_named(UnreadLine(text, unread, bar, may_be_over_epochs=may_be_over_epochs))
 
 
 class _BarEvaluations:
@@ -350,116 +373,3 @@ def number_in(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
-
-
-class SlowPatternError(Exception):
-    """A user's pattern takes too much processor time; the text says for what line, and what to do."""
-
-
-class BoundedOutputReader:
-    """An `OutputReader` whose processor time is bounded. For one thread.
-
-    Args:
-        reporting: The format of the output.
-        target: The target, whose metric is read.
-        monotonic: Monotonic seconds.
-        processor_time: Seconds of processor time of the calling thread.
-        max_epochs, has_counted, counts_from_0: See `OutputReader`.
-
-    Raises:
-        PatternError: The pattern cannot be used.
-    """
-
-    def __init__(
-        self,
-        reporting: Reporting,
-        target: Target,
-        monotonic: Callable[[], float],
-        processor_time: Callable[[], float],
-        *,
-        max_epochs: float = math.inf,
-        has_counted: bool = False,
-        counts_from_0: bool = False,
-    ) -> None:
-        self._reader = OutputReader(
-            reporting, target, max_epochs=max_epochs, has_counted=has_counted, counts_from_0=counts_from_0
-        )
-        self._pattern = reporting.pattern
-        self._processor_time = processor_time
-        self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)
-        self._slow_lines = _Budget(SLOW_SHARE, SLOW_RESERVE_SECONDS, monotonic)
-
-    def read(self, line: bytes) -> Evaluation | None:
-        """See `OutputReader.read`.
-
-        Raises:
-            SlowPatternError: The pattern has spent its time in slow lines; read no further one.
-        """
-        begin = self._processor_time()
-        evaluation = self._reader.read(line)
-        seconds = self._processor_time() - begin
-        self._all_lines.spend(seconds)
-        # A pause of the process, such as for its garbage, also counts, which the reserve allows for.
-        if self._pattern is not None and seconds > MAX_LINE_SECONDS:
-            self._slow_lines.spend(seconds)
-            if self._slow_lines.debt_seconds > 0:
-                raise SlowPatternError(
-                    f"the pattern {quoted(self._pattern)} takes {1000 * seconds:.0f} ms of processor time for a line "
-                    f"of {min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected "
-                    f"at most {1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
-                )
-        return evaluation
-
-    def at_end(self) -> Evaluation | None:
-        """See `OutputReader.at_end`."""
-        return self._reader.at_end()
-
-    @property
-    def unread_notice(self) -> str:
-        """See `OutputReader.unread_notice`."""
-        return self._reader.unread_notice
-
-    @property
-    def repeated_notice(self) -> str:
-        """See `OutputReader.repeated_notice`."""
-        return self._reader.repeated_notice
-
-    @property
-    def counts_from_0(self) -> bool:
-        """See `OutputReader.counts_from_0`."""
-        return self._reader.counts_from_0
-
-    @property
-    def first_read(self) -> str:
-        """See `OutputReader.first_read`."""
-        return self._reader.first_read
-
-    @property
-    def wait_seconds(self) -> float:
-        """How long to wait before the next line, so that the share of a processor is kept."""
-        return self._all_lines.debt_seconds / PROCESSOR_SHARE
-
-
-class _Budget:
-    """Seconds to spend, of which a share of each second is added, up to a reserve."""
-
-    def __init__(self, share: float, reserve_seconds: float, monotonic: Callable[[], float]) -> None:
-        self._share = share
-        self._reserve_seconds = self._left_seconds = reserve_seconds
-        self._monotonic = monotonic
-        self._counted_at = monotonic()
-
-    def spend(self, seconds: float) -> None:
-        self._count()
-        self._left_seconds -= seconds
-
-    @property
-    def debt_seconds(self) -> float:
-        self._count()
-        return max(-self._left_seconds, 0.0)
-
-    def _count(self) -> None:
-        now = self._monotonic()
-        added = (now - self._counted_at) * self._share
-        self._left_seconds = min(self._left_seconds + added, self._reserve_seconds)
-        self._counted_at = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from wattloop_operator.domain.named_metric import NUMBER, NamedValue
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
@@ -24,6 +25,69 @@ LINE_REMEDY = (
 )
 
 
+NOTHING_SAID = NamedValue()
+
+
+@dataclass(frozen=True)
+class UnreadLine:
+    """A line that names the metric or matches the user's pattern, and has not counted.
+
+    Attributes:
+        text: The line.
+        value: What it says of the metric.
+        bar: Its progress bar; None if it has none.
+        may_be_over_epochs: Whether the bar may be one over epochs, since the output has no epochs.
+        group: What the group `metric` of the user's pattern is, which is no number; None without a pattern.
+        cause: Why the line has not counted although its number was read; empty otherwise.
+    """
+
+    text: str
+    value: NamedValue = NOTHING_SAID
+    bar: ProgressBar | None = None
+    may_be_over_epochs: bool = False
+    group: str | None = None
+    cause: str = ""
+
+    @property
+    def is_over_epochs(self) -> bool:
+        """Whether the bar is one over epochs that is half full: with it, no line counts before the end."""
+        return self.may_be_over_epochs and self.bar is not None and not self.bar.is_full and self.bar.is_half
+
+    def why(self, name: str) -> str:
+        """Why it has not counted and what to do, as the rest of a sentence that begins with the line.
+
+        Args:
+            name: The metric's name in the output.
+
+        Example:
+            >>> UnreadLine("val_acc: 0.9", NamedValue(other_name="val_acc")).why("acc")
+            "names acc as 'val_acc': set spec.reporting.metricName to 'val_acc'"
+        """
+        if self.cause:
+            return self.cause
+        if self.group is not None:
+            return (
+                f"matches spec.reporting.pattern, and its group metric is {self.group!r}, which is no number: let the "
+                "group have the number alone"
+            )
+        remedy = LINE_REMEDY.format(metric=name)
+        if self.is_over_epochs:
+            return f"is a progress bar, which counts when it is full: if it is a bar over epochs, print a line {remedy}"
+        return self._why_unread(name, remedy)
+
+    def _why_unread(self, name: str, remedy: str) -> str:
+        other = self.value.other_name
+        if self.value.doubt:
+            return f"has {name} {self.value.doubt}"
+        if other:
+            return f"names {name} as {other!r}: set spec.reporting.metricName to {other!r}"
+        if self.bar is None or (self.bar.is_full and self.value.number is None):
+            return f"names {name}: print one {remedy}"
+        if self.bar.is_full:
+            return f"is a full bar with {name} that is drawn again"
+        return f"names {name} in a bar or a step that is not the last one: print a line {remedy}"
+
+
 class UnreadLines:
     """The lines before the first evaluation that name the metric or match the user's pattern.
 
@@ -34,16 +98,14 @@ class UnreadLines:
 
     Example:
         >>> lines = UnreadLines("accuracy")
-        >>> lines.note_named("accuracy: 71%", NamedValue(doubt="in percent …", is_certain=True))
+        >>> lines.note_named(UnreadLine("accuracy: 71%", NamedValue(doubt="in percent …", is_certain=True)))
         >>> lines.notice
         "no line has counted; the line 'accuracy: 71%' has accuracy in percent …"
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._line = self._unread_group = ""
-        self._value = NamedValue()
-        self._is_bar = self._is_bar_over_epochs = False
+        self._latest: UnreadLine | None = None
         self._header = ""
         self._rows = 0
         self._matches = 0
@@ -59,21 +121,9 @@ class UnreadLines:
         """Whether a line that names the metric is still quoted; after the beginning of the third epoch none is."""
         return len(self._epochs) < UNREAD_EPOCHS
 
-    def note_named(
-        self, line: str, value: NamedValue, bar: ProgressBar | None = None, *, is_over_epochs: bool = False
-    ) -> None:
-        """Note a line that names the metric, while `quotes_named`.
-
-        Args:
-            line: The line.
-            value: What it says of the metric.
-            bar: Its progress bar.
-            is_over_epochs: Whether the bar may be one over epochs, since the output has no epochs.
-        """
-        self._quote(line)
-        self._value = value
-        self._is_bar = bar is not None and not bar.is_full
-        self._is_bar_over_epochs = self._is_bar and is_over_epochs and bar is not None and bar.is_half
+    def note_named(self, line: UnreadLine) -> None:
+        """Note a line that names the metric, while `quotes_named`."""
+        self._latest = line
 
     def note_table(self, line: str) -> bool:
         """Note a line that may be of a table; returns whether it is the head of one that names the metric.
@@ -96,14 +146,10 @@ class UnreadLines:
             return True
         return False
 
-    def note_match(self, line: str, group: str) -> None:
+    def note_match(self, line: UnreadLine) -> None:
         """Note that a user's pattern matches a line, but that the group `metric` is no number."""
         self._matches += 1
-        self._quote(line)
-        self._unread_group = group[:MAX_QUOTED_CHARACTERS]
-
-    def _quote(self, line: str) -> None:
-        self._line = line.strip()[:MAX_QUOTED_CHARACTERS]
+        self._latest = line
 
     @property
     def notice(self) -> str:
@@ -112,39 +158,20 @@ class UnreadLines:
         It is said when the third epoch begins or a pattern has matched three lines, of a progress bar without epochs
         when it is half full, and at once of a number that certainly has another meaning.
         """
-        if self._value.is_certain or self._matches >= UNREAD_MATCHES or self._is_bar_over_epochs:
-            return f"no line has counted; {self._why_unread}"
-        if self._rows >= UNREAD_EPOCHS and not self._line:
-            return f"no line has counted; {self._why_unread}"
-        if self.quotes_named or not self._line:
+        latest = self._latest
+        is_clear = latest is not None and (latest.value.is_certain or latest.is_over_epochs)
+        if is_clear or self._matches >= UNREAD_MATCHES or (latest is None and self._rows >= UNREAD_EPOCHS):
+            return f"no line has counted; {self.notice_at_end}"
+        if self.quotes_named or latest is None:
             return ""
-        return f"no line has counted in {UNREAD_EPOCHS} epochs; {self._why_unread}"
+        return f"no line has counted in {UNREAD_EPOCHS} epochs; {self.notice_at_end}"
 
     @property
     def notice_at_end(self) -> str:
         """Why the latest line that names the metric or matches the pattern has not counted; empty if there is none."""
-        return self._why_unread if self._line or self._rows else ""
-
-    @property
-    def _why_unread(self) -> str:
-        line, name, remedy = repr(self._line), self._name, LINE_REMEDY.format(metric=self._name)
-        if self._matches:
-            return (
-                f"spec.reporting.pattern matches the line {line}, whose group metric is "
-                f"{self._unread_group!r}, which is no number: let the group have the number alone"
-            )
-        if self._is_bar_over_epochs:
-            return (
-                f"the line {line} is a progress bar, which counts when it is full: "
-                f"if it is a bar over epochs, print a line {remedy}"
-            )
-        if not self._line:
-            head = f"the line {self._header!r} has {name} at the head of a table, whose rows have no names"
-            return f"{head}: print a line {remedy}"
-        if self._value.doubt:
-            return f"the line {line} has {name} {self._value.doubt}"
-        other = self._value.other_name
-        if other:
-            return f"the line {line} names {name} as {other!r}: set spec.reporting.metricName to {other!r}"
-        place = " in a bar or a step that is not the last one" if self._is_bar else ""
-        return f"the line {line} names {name}{place}: print {'a line' if place else 'one'} {remedy}"
+        if self._latest is not None:
+            return f"the line {self._latest.text.strip()[:MAX_QUOTED_CHARACTERS]!r} {self._latest.why(self._name)}"
+        if not self._rows:
+            return ""
+        head = f"the line {self._header!r} has {self._name} at the head of a table, whose rows have no names"
+        return f"{head}: print a line {LINE_REMEDY.format(metric=self._name)}"

@@ -22,7 +22,8 @@ from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, BoundedOutputReader, Evaluation, SlowPatternError
+from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
 from wattloop_operator.reconcile.attempt.ordered_limit import limits_to_order
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
@@ -142,13 +143,13 @@ class OutputFollower:
     def _tell_what_was_read(self) -> None:
         if self._reader is None:
             return
-        name = self._recurrence.metadata.name
-        if not self._has_shown and self._reader.first_read:
-            self._show_reading(self._reader.first_read)
+        reading = self._reader.reading
+        if not self._has_shown and reading.first:
+            self._show_reading(reading.first)
             self._has_shown = True
-        notice = "" if self._has_warned else self._reader.unread_notice or self._reader.repeated_notice
+        notice = "" if self._has_warned else reading.unread or reading.repeated
         if notice:
-            logger.warning("%s: %s", name, notice)
+            logger.warning("%s: %s", self._recurrence.metadata.name, notice)
             self._has_warned = True
 
     def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:

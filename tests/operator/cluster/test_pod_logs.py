@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -24,6 +25,7 @@ from wattloop_operator.cluster.pod_logs import (
     LogFollower,
     lines_of,
 )
+from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.learning.decision import sample_decision
@@ -63,17 +65,26 @@ def follower(
     flow: VirtualFlow | None = None,
     observe: Callable[[OutputReport], None] | None = None,
     follow: bool = True,
+    before: LogFollower | None = None,
+    has_counted: bool = False,
     **ended: bool,
 ) -> LogFollower:
+    attempt, own = recurrence(), (flow or VirtualFlow()).flow
+    spec = attempt.spec
+    reader = BoundedOutputReader(
+        spec.reporting, spec.target, own.monotonic, time.thread_time, max_epochs=50, has_counted=has_counted
+    )
     return LogFollower(
-        recurrence(),
+        attempt,
         LOG,
-        position,
+        reader if before is None else before.reader,
+        position=position if before is None else before.position,
+        read_until=0 if before is None else before.read_until,
         follow=follow,
         **ended,
         open_log=lambda _, since, __: chunks(since),
         observe=lambda _, __, seen: (observe or observed.append)(seen),
-        flow=(flow or VirtualFlow()).flow,
+        flow=own,
     )
 
 
@@ -105,13 +116,18 @@ def test_a_log_that_is_read_on_from_a_counted_evaluation_holds_none_back() -> No
     assert [report.metric for report in seen] == [0.95]
 
 
-def test_a_log_that_is_read_on_counts_epochs_from_0_as_before() -> None:
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_a_log_that_is_read_on_is_understood_as_before(is_new_leader: bool) -> None:
+    """Epochs count from 0, and a further rank's equal line of the epoch counts once."""
+    log = [f"1970-01-01T00:00:0{i + 1}Z epoch={i // 2} accuracy=0.{i // 2}\n".encode() for i in range(6)]
     seen: list[OutputReport] = []
-    first = follower(lambda _: iter([b"1970-01-01T00:00:01Z epoch=0 accuracy=0.5\n"]), seen)
+    first = follower(lambda _: interrupted(*log[:3]), seen)
     first.run()
-    chunks = [b"1970-01-01T00:00:02Z epoch=1 accuracy=0.6\n"]
-    follower(lambda _: iter(chunks), seen, first.position, counts_from_0=first.counts_from_0).run()
-    assert [report.epoch for report in seen] == [1, 2]
+    if is_new_leader:
+        follower(lambda _: iter(log), seen, first.position, has_counted=True).run()
+    else:
+        follower(lambda _: iter(log[2:]), seen, before=first).run()
+    assert [report.epoch for report in seen] == [1, 2, 3]
 
 
 @given(st.integers(0, sum(map(len, EPOCHS))), st.lists(st.integers(1, 50), max_size=10))
@@ -132,7 +148,7 @@ def test_a_log_that_is_interrupted_anywhere_and_read_again_counts_each_evaluatio
         # The API server takes whole seconds.
         return iter([line for line in EPOCHS if int(line[17:19]) >= since // NANOSECONDS])
 
-    second = follower(again, seen, first.position)
+    second = follower(again, seen, before=first)
     second.run()
     assert second.complete
     assert [report.epoch for report in seen] == [1.0, 2.0, 3.0, 4.0, 5.0]

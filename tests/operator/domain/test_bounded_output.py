@@ -6,7 +6,7 @@ import pytest
 
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.domain.training_output import (
+from wattloop_operator.domain.bounded_output import (
     PROCESSOR_RESERVE_SECONDS,
     PROCESSOR_SHARE,
     BoundedOutputReader,

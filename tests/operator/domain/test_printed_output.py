@@ -56,7 +56,7 @@ def read(output: Output) -> tuple[list[Evaluation], str]:
     else:
         last = reader.at_end()
         found += [] if last is None else [last]
-    return found, reader.repeated_notice or reader.unread_notice_at_end
+    return found, reader.reading.repeated or reader.reading.unread_at_end
 
 
 def check(output: Output) -> None:
@@ -431,7 +431,7 @@ def test_a_notice_says_why_a_line_does_not_count(output: str, notice: str) -> No
 def test_a_table_is_noticed_in_its_third_row() -> None:
     reader = OutputReader(Reporting.model_validate({"source": "Logs"}), ACCURACY)
     rows = [b"epoch  loss  accuracy", *(b"%d  0.5  0.91" % epoch for epoch in range(3))]
-    notices = [(reader.read(row), reader.unread_notice)[1] for row in rows]
+    notices = [(reader.read(row), reader.reading.unread)[1] for row in rows]
     assert notices[:3] == ["", "", ""]
     assert "at the head of a table" in notices[3]
 
@@ -465,7 +465,7 @@ def test_the_lines_of_further_loggers_are_read(output: Output) -> None:
 
 def test_the_first_evaluation_is_shown_as_it_was_understood() -> None:
     reader = OutputReader(Reporting.model_validate({"source": "Logs"}), VAL_ACC)
-    assert reader.first_read == ""
+    assert reader.reading.first == ""
     for line in (b"val_acc: 0.95", b"\x1b[KEpoch 3: val_acc=0.5", b"Epoch 4: val_acc=0.6"):
         reader.read(line)
-    assert reader.first_read == "epoch 3, val_acc 0.5, from 'Epoch 3: val_acc=0.5'"
+    assert reader.reading.first == "epoch 3, val_acc 0.5, from 'Epoch 3: val_acc=0.5'"

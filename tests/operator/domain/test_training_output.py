@@ -102,11 +102,11 @@ def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_
     start = (b"Resuming from epoch 7 (best accuracy 0.81)", b"metric: accuracy", b"in 3 accuracys")
     for line in (*start, b"Epoch 8", b"Epoch 9", b"Test: 1, Accuracy: 81/100", b"computing accuracy"):
         assert lines.read(line) is None
-        assert not lines.unread_notice
+        assert not lines.reading.unread
     assert lines.read(b"Epoch 10") is None
-    assert "the line 'Test: 1, Accuracy: 81/100' names accuracy as 'Accuracy': set spec" in lines.unread_notice
+    assert "the line 'Test: 1, Accuracy: 81/100' names accuracy as 'Accuracy': set spec" in lines.reading.unread
     assert lines.read(b"accuracy: 0.83") is not None
-    assert not lines.unread_notice
+    assert not lines.reading.unread
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_output_whose_epochs_do_not_name_the_metric_is_not_noticed() -> None:
     lines = reader("map")
     for line in (b"mapping 10 workers", b"Epoch 1", b"Epoch 2", b"Epoch 3"):
         assert lines.read(line) is None
-    assert not lines.unread_notice
+    assert not lines.reading.unread
 
 
 BARS = (
@@ -222,7 +222,7 @@ def test_a_bar_over_epochs_is_said_not_to_count_before_its_end() -> None:
     lines = reader()
     bars = [b"Epoch: %3d%%|##| %d/10 [00:01<00:01,  1it/s, accuracy=0.9]" % (10 * done, done) for done in range(6)]
     assert lines.read(b"Epoch:   0%|  | 0.00/10.0k [00:00<00:01,  1it/s, accuracy=0.9]") is None
-    notices = [(lines.read(bar), lines.unread_notice)[1] for bar in bars]
+    notices = [(lines.read(bar), lines.reading.unread)[1] for bar in bars]
     assert notices[:5] == [""] * 5
     assert "is a progress bar, which counts when it is full" in notices[5]
     assert lines.read(b"Epoch: 100%|##| 10/10 [00:01<00:01,  1it/s, accuracy=0.95]") == Evaluation(0.95, None)
@@ -232,7 +232,7 @@ def test_bars_that_never_are_full_are_quoted_in_the_third_epoch() -> None:
     lines = reader()
     for epoch in range(3):
         assert lines.read(b"Epoch %d:  99%%|##| 99/100 [00:01<00:01,  1it/s, accuracy=0.9]" % epoch) is None
-    assert "names accuracy" in lines.unread_notice
+    assert "names accuracy" in lines.reading.unread
 
 
 def test_a_bar_does_not_hide_the_columns_of_evaluations() -> None:
@@ -272,9 +272,9 @@ def test_a_comma_after_a_number_is_not_part_of_what_a_pattern_finds() -> None:
 
 def test_a_pattern_that_takes_more_than_the_number_is_noticed_at_its_third_line() -> None:
     lines = reader(pattern=r"acc (?P<metric>\S+)")
-    notices = [(lines.read(b"acc 81.2% of 100"), lines.unread_notice)[1] for _ in range(3)]
+    notices = [(lines.read(b"acc 81.2% of 100"), lines.reading.unread)[1] for _ in range(3)]
     assert notices[:2] == ["", ""]
-    assert "matches the line 'acc 81.2% of 100', whose group metric is '81.2%', which is no number" in notices[2]
+    assert "'acc 81.2% of 100' matches spec.reporting.pattern, and its group metric is '81.2%', which" in notices[2]
 
 
 @pytest.mark.parametrize(("name", "metric"), [("eval_accuracy", 0.2), ("top accuracy", 0.3)])
@@ -288,12 +288,12 @@ def test_only_the_evaluation_of_each_phase_of_an_epoch_counts() -> None:
     output = (b"Epoch 1/24", b"train Loss: 0.4 Acc: 0.99", b"val Loss: 0.9 Acc: 0.71", b"best val Acc: 0.71")
     found = [lines.read(line) for line in output]
     assert found == [None, None, Evaluation(0.71, 1.0), Evaluation(0.71, 1.0)]
-    assert not lines.unread_notice
+    assert not lines.reading.unread
 
 
 def test_an_output_with_the_metric_of_the_training_data_alone_is_noticed_in_the_third_epoch() -> None:
     lines = reader()
-    notices = [(lines.read(b"Epoch %d train accuracy: 0.99" % epoch), lines.unread_notice)[1] for epoch in (1, 2, 3)]
+    notices = [(lines.read(b"Epoch %d train accuracy: 0.99" % epoch), lines.reading.unread)[1] for epoch in (1, 2, 3)]
     assert notices[:2] == ["", ""]
     assert "has accuracy of the training data: print the one of the evaluation" in notices[2]
 
@@ -308,7 +308,7 @@ def test_the_metric_of_the_steps_of_the_training_does_not_hide_the_columns_of_ev
 def test_a_share_in_percent_beside_a_threshold_that_is_a_fraction_is_noticed_at_once() -> None:
     lines = reader()
     assert lines.read(b"epoch 1 accuracy: 81%") is None
-    assert "has accuracy in percent where the threshold is a fraction" in lines.unread_notice
+    assert "has accuracy in percent where the threshold is a fraction" in lines.reading.unread
 
 
 @pytest.mark.parametrize(

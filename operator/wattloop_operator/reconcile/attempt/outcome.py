@@ -186,7 +186,7 @@ def _unread_line(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
     reader = OutputReader(reporting, recurrence.spec.target, max_epochs=recurrence.spec.max_epochs)
     for line in workload.output.splitlines():
         reader.read(line.encode())
-    return reader.unread_notice_at_end
+    return reader.reading.unread_at_end
 
 
 def _read_by_logs(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
