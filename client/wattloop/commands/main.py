@@ -31,6 +31,7 @@ WRITE_ERRORS = {
 EVERY_DAY = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
     "validate": "check manifests against the API's schema and rules, without a cluster",
+    "logs": "show what Wattloop reads from a training's log, and what it passes over and why",
     "convert": "make a RecurringTrainingJob's manifest of a CronJob's, RayCronJob's or Volcano CronJob's",
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",
     "history": "show the recurrences of a job, from a database or a cluster",

@@ -14,6 +14,7 @@ from wattloop.printable import quoted
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, OutputReading
+from wattloop_operator.domain.unread_lines import UnreadLine
 
 # Wattloop's own forms take 4 ms for the longest line, and 0.15 s for the 4,096 lines that are read a second.
 MAX_LINE_SECONDS = 0.005
@@ -89,9 +90,9 @@ class BoundedOutputReader:
         """See `OutputReader.reading`."""
         return self._reader.reading
 
-    def why_passed_over(self) -> str:
-        """See `OutputReader.why_passed_over`."""
-        return self._reader.why_passed_over()
+    def passed_over(self) -> UnreadLine | None:
+        """See `OutputReader.passed_over`."""
+        return self._reader.passed_over()
 
     @property
     def wait_seconds(self) -> float:

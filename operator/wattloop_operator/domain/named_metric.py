@@ -103,12 +103,14 @@ class NamedValue:
         doubt: Why a number after the name does not count, and what to do; empty if there is no such number.
         other_name: The name under which the line has such a number; empty if there is none.
         is_certain: Whether the doubt holds for every line of this form; else another one may have the evaluation.
+        is_of_other_data: Whether the doubt is of what data the number is.
     """
 
     number: str | None = None
     doubt: str = ""
     other_name: str = ""
     is_certain: bool = False
+    is_of_other_data: bool = False
 
 
 class NamedMetric:
@@ -190,7 +192,7 @@ class NamedMetric:
         others = [name for name in others if name != self._name]
         evaluations = [name for name in others if names_evaluation(name) or not names_data(name)]
         if others and not evaluations:
-            return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}")
+            return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}", is_of_other_data=True)
         return NamedValue(other_name=evaluations[0] if evaluations else "")
 
     def _place(self, text: str) -> str:
@@ -214,11 +216,11 @@ class NamedMetric:
             by_word = {word: match for word, match in by_word.items() if _IS_EVALUATION.fullmatch(word)}
         if not by_word:
             name = "" if evaluation is None else f", beside {evaluation.group(1)}"
-            return NamedValue(doubt=f"of the training data{name}: {_TRAINING_REMEDY}")
+            return NamedValue(doubt=f"of the training data{name}: {_TRAINING_REMEDY}", is_of_other_data=True)
         first = next(iter(by_word))
         if "" not in by_word and len(by_word) > 1:
             remedy = f"set spec.reporting.metricName to the whole name of one, such as '{first} {self._name}'"
-            return NamedValue(doubt=f"of {' and of '.join(by_word)}: {remedy}")
+            return NamedValue(doubt=f"of {' and of '.join(by_word)}: {remedy}", is_of_other_data=True)
         return self._counted(by_word.get("") or by_word[first], text)
 
     def _not_of_training(self, matches: Iterable[Any], text: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class OutputReading:
         first: The first evaluation that counted, as `Evaluation.text`; empty before.
         unread: See `UnreadLines.notice`; empty once a line has counted.
         unread_at_end: See `UnreadLines.notice_at_end`; empty once a line has counted.
+        table_head: The head of a table that names the metric, whose rows do not; empty once a line has counted.
         repeated: See `RankLines.notice`.
         counts_from_0: Whether an evaluation has shown that the script counts epochs from 0.
     """
@@ -80,6 +81,7 @@ class OutputReading:
     first: str = ""
     unread: str = ""
     unread_at_end: str = ""
+    table_head: str = ""
     repeated: str = ""
     counts_from_0: bool = False
 
@@ -147,16 +149,15 @@ class OutputReader:
         first, ranks, from_0 = self._first, self._ranks.notice, self._epochs.counts_from_0
         if first is not None:
             return OutputReading(first.text(self._name), repeated=ranks, counts_from_0=from_0)
-        return OutputReading("", self._unread.notice, self._unread.notice_at_end, ranks, from_0)
+        unread = self._unread
+        return OutputReading("", unread.notice, unread.notice_at_end, unread.table_head, ranks, from_0)
 
-    def why_passed_over(self) -> str:
-        """Why the line that was read last has not counted; empty if it has, or if it says nothing of the metric."""
+    def passed_over(self) -> UnreadLine | None:
+        """The line that was read last, if it says something of the metric and has not counted; else None."""
         line = self._passed_over
-        if line is None:
-            return ""
-        if self._named is not None and line.value == NamedValue():
-            line = replace(line, value=self._named.why_unread(line.text))
-        return line.why(self._name)
+        if line is not None and self._named is not None and line.value == NamedValue():
+            return replace(line, value=self._named.why_unread(line.text))
+        return line
 
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.

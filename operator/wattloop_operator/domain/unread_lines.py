@@ -49,6 +49,13 @@ class UnreadLine:
     cause: str = ""
 
     @property
+    def may_have_pattern(self) -> bool:
+        """Whether a pattern may read it: what it says is of the evaluation's data, in a form that is not known."""
+        is_part = self.bar is not None and not self.bar.is_full
+        is_other = self.value.is_certain or self.value.is_of_other_data or bool(self.value.other_name)
+        return not (self.cause or self.group is not None or is_part or is_other)
+
+    @property
     def is_over_epochs(self) -> bool:
         """Whether the bar is one over epochs that is half full: with it, no line counts before the end."""
         return self.may_be_over_epochs and self.bar is not None and not self.bar.is_full and self.bar.is_half
@@ -96,6 +103,9 @@ class UnreadLines:
     Args:
         name: The metric's name in the output.
 
+    Attributes:
+        table_head: The head of a table that names the metric; empty if there is none.
+
     Example:
         >>> lines = UnreadLines("accuracy")
         >>> lines.note_named(UnreadLine("accuracy: 71%", NamedValue(doubt="in percent …", is_certain=True)))
@@ -106,7 +116,7 @@ class UnreadLines:
     def __init__(self, name: str) -> None:
         self._name = name
         self._latest: UnreadLine | None = None
-        self._header = ""
+        self.table_head = ""
         self._rows = 0
         self._matches = 0
         self._epochs: set[float] = set()
@@ -139,10 +149,10 @@ class UnreadLines:
         text = _SHARE.split(line[:MAX_QUOTED_CHARACTERS], 1)[0]
         cells = [cell for cell in _CELLS.split(text) if cell]
         numbers = sum(_CELL_NUMBER.fullmatch(cell) is not None for cell in cells)
-        if self._header and numbers >= MIN_TABLE_NUMBERS and 2 * numbers >= len(cells):
+        if self.table_head and numbers >= MIN_TABLE_NUMBERS and 2 * numbers >= len(cells):
             self._rows += 1
         if self._name in cells and len(cells) >= MIN_TABLE_NUMBERS and numbers == 0 and _SEPARATOR.search(text) is None:
-            self._header, self._rows = line.strip()[:MAX_QUOTED_CHARACTERS], 0
+            self.table_head, self._rows = line.strip()[:MAX_QUOTED_CHARACTERS], 0
             return True
         return False
 
@@ -173,5 +183,5 @@ class UnreadLines:
             return f"the line {self._latest.text.strip()[:MAX_QUOTED_CHARACTERS]!r} {self._latest.why(self._name)}"
         if not self._rows:
             return ""
-        head = f"the line {self._header!r} has {self._name} at the head of a table, whose rows have no names"
+        head = f"the line {self.table_head!r} has {self._name} at the head of a table, whose rows have no names"
         return f"{head}: print a line {LINE_REMEDY.format(metric=self._name)}"

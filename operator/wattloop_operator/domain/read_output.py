@@ -1,0 +1,215 @@
+"""A whole output, read as a training's output is read: what counts, what was passed over and why.
+
+The memory is bounded: of evaluations, reasons and lines so many are kept, and all are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.reporting_source import Reporting
+from wattloop_operator.domain.bounded_output import BoundedOutputReader
+from wattloop_operator.domain.metric_pattern import pattern_for_table, patterns_for
+from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, plain_text
+from wattloop_operator.domain.printed_epoch import printed_epoch
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, OutputReading
+from wattloop_operator.domain.unread_lines import UnreadLine
+
+MAX_EVALUATIONS = 10_000
+MAX_REASONS = 20
+# Lines on which a proposed pattern is tried.
+MAX_TRIED_LINES = 1_000
+MAX_PROPOSED_VALUES = 3
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True)
+class NumberedLine:
+    """A line of an output.
+
+    Attributes:
+        number: Its number, from 1. Lines that a carriage return ends have that of the line feed after them.
+        text: Its bytes, without the end.
+    """
+
+    number: int
+    text: bytes
+
+
+class LineSplitter:
+    r"""Splits an output that comes in pieces. A line ends with a line feed or a carriage return, and is bounded.
+
+    Example:
+        >>> lines = LineSplitter()
+        >>> [(each.number, each.text) for each in (*lines.feed(b"a\rb\nc"), *lines.rest())]
+        [(1, b'a'), (1, b'b'), (2, b'c')]
+    """
+
+    def __init__(self) -> None:
+        self._part = b""
+        self._number = 1
+
+    def feed(self, data: bytes) -> Iterator[NumberedLine]:
+        """The lines that end in the next piece."""
+        for index, of_line in enumerate(data.split(b"\n")):
+            if index:
+                yield NumberedLine(self._number, self._part)
+                self._part = b""
+                self._number += 1
+            *ended, rest = of_line.split(b"\r")
+            for text in ended:
+                yield NumberedLine(self._number, self._part + text)
+                self._part = b""
+            # The rest of a long line is dropped as it comes.
+            self._part = (self._part + rest)[: MAX_LINE_BYTES + 1]
+
+    def rest(self) -> Iterator[NumberedLine]:
+        """The last line, if it does not end."""
+        if self._part:
+            yield NumberedLine(self._number, self._part)
+
+
+@dataclass
+class PassedOver:
+    """Lines that say something of the metric and have not counted, for one reason.
+
+    Attributes:
+        reason: Why, as the rest of a sentence that begins with the first line; that of the others differs in numbers.
+        text: The first of the lines.
+        first: Its number.
+        last: Number of the last one.
+        lines: How many there are.
+    """
+
+    reason: str
+    text: str
+    first: int
+    last: int
+    lines: int = 1
+
+
+@dataclass(frozen=True)
+class ProposedPattern:
+    """A pattern that reads lines which name the metric.
+
+    Attributes:
+        pattern: For spec.reporting.pattern.
+        reads: The first evaluations that it reads.
+    """
+
+    pattern: str
+    reads: tuple[Evaluation, ...]
+
+
+@dataclass
+class ReadOutput:
+    """What was read.
+
+    Attributes:
+        lines: Number of lines.
+        evaluations: The evaluations that count, each with the number of the line after which it counts.
+        counted: How many there are, of which the first ones are kept.
+        passed_over: The lines that name the metric and have not counted, by reason.
+        other_reasons: How many lines were passed over for further reasons.
+        reading: What the reader says of all of it.
+        proposed: Patterns that read what was not read; empty if a line has counted.
+    """
+
+    lines: int = 0
+    evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
+    counted: int = 0
+    passed_over: list[PassedOver] = field(default_factory=list)
+    other_reasons: int = 0
+    reading: OutputReading = field(default_factory=OutputReading)
+    proposed: list[ProposedPattern] = field(default_factory=list)
+
+    def add(self, number: int, evaluation: Evaluation) -> None:
+        """Add an evaluation that counts."""
+        self.counted += 1
+        if len(self.evaluations) < MAX_EVALUATIONS:
+            self.evaluations.append((number, evaluation))
+
+    def pass_over(self, line: NumberedLine, reason: str) -> None:
+        """Add a line that was passed over."""
+        # A reason quotes the number that it is about.
+        kind = _DIGITS.sub("", reason)
+        known = next((each for each in self.passed_over if _DIGITS.sub("", each.reason) == kind), None)
+        if known is not None:
+            known.lines, known.last = known.lines + 1, line.number
+        elif len(self.passed_over) < MAX_REASONS:
+            text = plain_text(line.text).strip()[:MAX_QUOTED_CHARACTERS]
+            self.passed_over.append(PassedOver(reason, text, line.number, line.number))
+        else:
+            self.other_reasons += 1
+
+
+def read_output(
+    reporting: Reporting, target: Target, max_epochs: float, reader: BoundedOutputReader, lines: Iterable[NumberedLine]
+) -> ReadOutput:
+    """Read an output to its end, as if its training had ended well.
+
+    Args:
+        reporting: The format of the output.
+        target: The target, whose metric is read.
+        max_epochs: The most epochs of the training.
+        reader: The reader of these, which has read nothing.
+        lines: The lines.
+
+    Raises:
+        SlowPatternError: See `BoundedOutputReader.read`.
+    """
+    found, last = ReadOutput(), 0
+    proposals = _Proposals(reporting, target, max_epochs)
+    for line in lines:
+        evaluation, last = reader.read(line.text), line.number
+        passed_over = reader.passed_over()
+        if evaluation is not None:
+            found.add(line.number, evaluation)
+        elif passed_over is not None:
+            found.pass_over(line, passed_over.why(proposals.name))
+        if not found.counted and reporting.pattern is None:
+            proposals.note(line, passed_over)
+    held = reader.at_end()
+    if held is not None:
+        found.add(last, held)
+    found.lines, found.reading = last, reader.reading
+    if not found.counted:
+        found.proposed = proposals.found(found.reading.table_head)
+    return found
+
+
+class _Proposals:
+    """Finds patterns that read the lines of an output of which none has counted."""
+
+    def __init__(self, reporting: Reporting, target: Target, max_epochs: float) -> None:
+        self.name = reporting.metric_name or target.metric
+        self._reporting, self._target, self._max_epochs = reporting, target, max_epochs
+        self._lines: list[bytes] = []
+        self._latest = ""
+        self._has_epochs = False
+
+    def note(self, line: NumberedLine, passed_over: UnreadLine | None) -> None:
+        """Note a line before any has counted."""
+        if passed_over is not None and passed_over.may_have_pattern:
+            self._latest = passed_over.text
+        elif printed_epoch(plain_text(line.text), has_metric=False) is not None:
+            self._has_epochs = True
+        if len(self._lines) < MAX_TRIED_LINES:
+            self._lines.append(line.text)
+
+    def found(self, table_head: str) -> list[ProposedPattern]:
+        """The patterns that read a value of the first lines."""
+        patterns = patterns_for(self._latest, self.name, has_epochs=self._has_epochs) if self._latest else []
+        of_table = pattern_for_table(table_head, self.name) if table_head else None
+        tried = [*patterns, *([of_table] if of_table is not None and not patterns else [])]
+        proposed = [ProposedPattern(each, tuple(islice(self._reads(each), MAX_PROPOSED_VALUES))) for each in tried]
+        return [each for each in proposed if each.reads]
+
+    def _reads(self, pattern: str) -> Iterator[Evaluation]:
+        update = {"pattern": pattern, "metric_name": None}
+        reader = OutputReader(self._reporting.model_copy(update=update), self._target, max_epochs=self._max_epochs)
+        return (found for line in self._lines if (found := reader.read(line)) is not None)
