@@ -59,15 +59,16 @@ def _lines(file: str, result: CheckResult) -> list[str]:
 
 
 def _unchecked(results: dict[str, CheckResult]) -> list[str]:
-    """What of the valid jobs no check without a cluster knows, a line each."""
+    """What of the valid jobs is in doubt, and what no check without a cluster knows, a line each."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 
     lines, has_job = [], False
     for file, result in results.items():
         for manifest in result.valid:
             has_job = has_job or isinstance(manifest, RecurringTrainingJob)
-            part = _part(manifest)
+            part, unpassed = _part(manifest), _unpassed(manifest)
             lines += [f"{file}: {_title(manifest)}: only {part} were checked"] if part else []
+            lines += [f"{file}: {_title(manifest)}: warning: {unpassed}"] if unpassed else []
     return [*lines, NOT_CHECKED] if has_job else lines
 
 
@@ -92,6 +93,12 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
             for manifest in result.valid
             if (part := _part(manifest))
         ],
+        "warnings": [
+            {"source": file, "manifest": _title(manifest), "warning": unpassed}
+            for file, result in results.items()
+            for manifest in result.valid
+            if (unpassed := _unpassed(manifest))
+        ],
         "skipped": [
             {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
         ],
@@ -109,6 +116,14 @@ def _part(manifest: Kind) -> str:
     from wattloop_operator.api.workload_checks.templates import checked_part
 
     return checked_part(manifest.spec.template) if isinstance(manifest, RecurringTrainingJob) else ""
+
+
+def _unpassed(manifest: Kind) -> str:
+    """That nothing of a job passes the batch size to its training; empty if something does, or if it is no job."""
+    from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.reconcile.job.batch_size_use import unpassed_batch_size
+
+    return unpassed_batch_size(manifest.spec) if isinstance(manifest, RecurringTrainingJob) else ""
 
 
 def not_supported(manifest: Kind) -> str | None:
@@ -140,9 +155,9 @@ COMMAND = Command(
     description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules, cron "
     "schedules, and a template's Job and pods. Each problem has its file, line, column and field, the value found and "
     "the value expected. What only a cluster knows, and other kinds than Job outside their pods, is not checked; "
-    "stderr says so. The command also reports valid jobs that the operator would not start, since this version does "
-    "not support what they request. Objects of other kinds are skipped. It exits with 0 if all objects are valid and "
-    "the operator would start all jobs, else with 2.",
+    "stderr says so, and that a job passes its batch size in no argument or variable. The command also reports valid "
+    "jobs that the operator would not start, since this version does not support what they request. Objects of other "
+    "kinds are skipped. It exits with 0 if all objects are valid and the operator would start all jobs, else with 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

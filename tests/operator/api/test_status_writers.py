@@ -45,8 +45,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.nextDecision": "recurrence batchSize parameters powerLimitWatts profilePowerLimits kind reason",
     },
     "reconcile.job.policy_status:_arm_statuses": {
-        "rtj.status.arms[]": "batchSize parameters observations meanCostJoules lowCostJoules highCostJoules crashes "
-        "pruned note",
+        "rtj.status.arms[]": "batchSize parameters observations missed meanCostJoules lowCostJoules highCostJoules "
+        "crashes pruned note",
     },
     "reconcile.learning.advice:advice_of": {
         "rtj.status.advice": "batchSize parameters powerLimitWatts savingPercent lowSavingPercent "

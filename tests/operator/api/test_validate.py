@@ -84,6 +84,7 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
         "valid": [{"source": str(WITH_OTHER_KINDS), "manifest": "RecurringTrainingJob digits"}],
         "not_supported": [],
         "checked_in_part": [],
+        "warnings": [],
         "skipped": [{"source": str(WITH_OTHER_KINDS), "manifest": "ConfigMap settings"}],
     }
 

@@ -2,8 +2,8 @@
 
 They tell whether its runs start and succeed, whether a run request waits, what hinders the pods of
 its runs, whether the last run succeeded and was learned from, whether the target is met at once or
-out of reach, whether final metrics are kept, whether it learns from another job, and whether there
-is a frequency plan for its pipeline.
+out of reach, whether final metrics are kept, whether it learns from another job, whether there
+is a frequency plan for its pipeline, and whether nothing passes the batch size.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.queue_wait import QUEUED
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.attempt_usage import unmeasured_cause
+from wattloop_operator.reconcile.job.batch_size_use import BATCH_SIZE_PASSED, batch_size_passed
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.start import Readiness, is_new_request
 from wattloop_operator.reconcile.job.target import (
@@ -59,6 +60,7 @@ BEGINS: dict[str, Callable[[Condition | None, Condition], bool]] = {
     RUN_REQUEST: lambda before, after: before is None or before.message != after.message,
     TARGET_UNREACHABLE: lambda before, after: _is_true(after) and (before is None or not _is_true(before)),
     FIRST_EVALUATION: lambda before, _: before is None,
+    BATCH_SIZE_PASSED: lambda before, _: before is None,
 }
 
 
@@ -83,6 +85,7 @@ def job_conditions(
     failure = run_failure(snapshot, ended)
     found += [_ready(readiness, failure)]
     found += _run_request(snapshot, readiness)
+    found += batch_size_passed(snapshot.job.spec)
     found += _pods_started(snapshot)
     found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)

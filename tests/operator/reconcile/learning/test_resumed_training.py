@@ -98,7 +98,9 @@ def test_an_attempt_in_another_configuration_is_a_training_of_its_own() -> None:
         backend.end_workload(name)
         backend.reconcile()
         backend.advance(60)
-    before = backend.records[0, 0]
-    others = (before, dataclasses.replace(before, batch_size=32), dataclasses.replace(before, recurrence=1))
-    records = [job_observations.record_of(backend.recurrences[name], [each]) for each in others]
+    last = backend.recurrences[name]
+    other_size = backend.records[0, 0]
+    before = dataclasses.replace(other_size, batch_size=last.spec.batch_size)
+    others = (before, other_size, dataclasses.replace(before, recurrence=1))
+    records = [job_observations.record_of(last, [each]) for each in others]
     assert [each.resumed for each in records] == [True, False, False]
