@@ -9,6 +9,13 @@ from pydantic import Field
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_PATTERN_CHARACTERS = 512
+MAX_PATH_CHARACTERS = 1024
+# A cluster's operator reads the logs of pods, and no files in them.
+FILE_NOT_IN_CLUSTER = (
+    "spec.reporting.source File is read by wattloop run alone: in a cluster no process of Wattloop has access to files "
+    "of a pod; let the container print the rows, such as command: [sh, -c, 'touch metrics.jsonl; tail -n 0 -F "
+    "metrics.jsonl & exec python train.py'], and set source: Logs, with a pattern for comma-separated values"
+)
 
 
 class ReportingSource(StrEnum):
@@ -16,6 +23,7 @@ class ReportingSource(StrEnum):
 
     PUSH = "Push"
     LOGS = "Logs"
+    FILE = "File"
     KUBEFLOW_TRAINER = "KubeflowTrainer"
     TERMINATION_MESSAGE = "TerminationMessage"
 
@@ -41,6 +49,11 @@ class Reporting(ApiModel):
             ".pattern",
         ),
         Rule(
+            "has(self.path) == (self.source == 'File')",
+            "path with source: File, and with no other source, because it names the file that is read",
+            ".path",
+        ),
+        Rule(
             "!has(self.metricName) || !has(self.pattern)",
             "no metricName beside a pattern, because the group metric of the pattern has the metric",
             ".metricName",
@@ -55,8 +68,10 @@ class Reporting(ApiModel):
     source: ReportingSource = Field(
         default=ReportingSource.PUSH,
         description="Push: the script reports with the wattloop client. Logs: Wattloop reads the metric from the "
-        "output of the training container, so the script needs no change. KubeflowTrainer: a callback for Kubeflow "
-        "Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the "
+        "output of the training container, so the script needs no change. File: wattloop run reads it from the rows "
+        "of a file that the script writes, JSON lines or a table of comma-separated values with a head; in a cluster, "
+        "where Wattloop has no access to files of a pod, such a job does not start. KubeflowTrainer: a callback for "
+        "Kubeflow Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the "
         "metric is the one of metricName that the script logs, such as eval_loss. TerminationMessage: "
         "Wattloop reads the final metric and the epochs from the container's termination message; nothing is "
         "known before the end. A script that does not use the client cannot be asked to stop: Wattloop ends "
@@ -77,6 +92,16 @@ class Reporting(ApiModel):
         max_length=64,
         pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$",
     )
+    path: str | None = Field(
+        default=None,
+        description="The file of source File, relative to the folder in which the training starts. It may have "
+        "$(WATTLOOP_RECURRENCE) and the other variables of the decision, so that each run has a file of its own. A key "
+        "or column has the name of the metric, and one named epoch the number of the epoch. Absent: none, with another "
+        "source.",
+        min_length=1,
+        max_length=MAX_PATH_CHARACTERS,
+        pattern=r"^[^\x00-\x1f]+$",
+    )
     first_epoch: int = Field(
         default=1,
         description="Number that the output gives to the first epoch: 1, or 0 if it counts from 0. Without epochs in "
@@ -93,12 +118,17 @@ class Reporting(ApiModel):
     @property
     def reads_output(self) -> bool:
         """Whether Wattloop reads the metric from text that the training leaves."""
-        return self.source in (ReportingSource.LOGS, ReportingSource.TERMINATION_MESSAGE)
+        return self.source in (ReportingSource.LOGS, ReportingSource.FILE, ReportingSource.TERMINATION_MESSAGE)
+
+    @property
+    def shows_epochs(self) -> bool:
+        """Whether each evaluation is seen at once, where a process on the same machine reads it."""
+        return self.source in (ReportingSource.LOGS, ReportingSource.FILE)
 
     @property
     def is_ended_from_outside(self) -> bool:
         """Whether Wattloop ends a training that has reached its target, since it neither asks nor learns that."""
-        return self.source in (ReportingSource.LOGS, ReportingSource.KUBEFLOW_TRAINER)
+        return self.source in (ReportingSource.LOGS, ReportingSource.FILE, ReportingSource.KUBEFLOW_TRAINER)
 
     @property
     def sends_reports(self) -> bool:

@@ -47,6 +47,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "read (default: without a target)",
     )
     parser.add_argument("--direction", choices=("Maximize", "Minimize"), help="of the target (default: Maximize)")
+    parser.add_argument(
+        "--source",
+        choices=("Logs", "File"),
+        help="Logs: the file has a training's output (default, unless the manifest has File); File: it has rows, JSON "
+        "lines or a table of comma-separated values with a head",
+    )
     parser.add_argument("--pattern", metavar="REGEX", help="spec.reporting.pattern: a pattern to try")
     parser.add_argument(
         "--max-epochs", type=positive_integer, metavar="N", help="objective.maxEpochs (default: without a limit)"
@@ -65,6 +71,8 @@ def _check(arguments: argparse.Namespace) -> None:
         if given:
             option = given[0].replace("_", "-")
             raise UsageError(f"--{option} and --job exclude each other: the manifest has it; leave one out")
+    if arguments.pattern is not None and arguments.source == "File":
+        raise UsageError("--pattern and --source File exclude each other: rows name their values; leave one out")
     if arguments.direction is not None and arguments.threshold is None:
         raise UsageError("--direction needs --threshold: without a threshold no value meets the target")
 
@@ -72,13 +80,14 @@ def _check(arguments: argparse.Namespace) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     import time
 
-    from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+    from wattloop_operator.domain.bounded_output import SlowPatternError
+    from wattloop_operator.domain.metric_rows import reader_of
     from wattloop_operator.domain.read_output import read_output
     from wattloop_operator.domain.training_output import PatternError
 
     reporting, target, max_epochs = _wanted(arguments)
     try:
-        reader = BoundedOutputReader(reporting, target, time.monotonic, time.thread_time, max_epochs=max_epochs)
+        reader = reader_of(reporting, target, time.monotonic, time.thread_time, max_epochs=max_epochs)
         found = read_output(reporting, target, max_epochs, reader, _lines(arguments.file))
     except PatternError as error:
         raise UsageError(f"--pattern: {error}") from None
@@ -103,15 +112,18 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Reporting, Target, float]:
 
     if arguments.job is not None:
         spec = _job_of(arguments.job).spec
-        update: dict[str, object] = {"source": ReportingSource.LOGS}
+        is_file = arguments.source == "File" or (arguments.source is None and spec.reporting.source == "File")
+        update: dict[str, object] = {"source": ReportingSource.FILE if is_file else ReportingSource.LOGS}
         if arguments.pattern is not None:
-            update |= {"pattern": arguments.pattern, "metric_name": None}
+            update |= {"source": ReportingSource.LOGS, "pattern": arguments.pattern, "metric_name": None}
         target = spec.objective.target
         return spec.reporting.model_copy(update=update), target, spec.objective.max_epochs
     threshold = NO_THRESHOLD if arguments.threshold is None else repr(arguments.threshold)
     named = {} if arguments.pattern is None else {"pattern": arguments.pattern}
     try:
-        reporting = Reporting.model_validate({"source": "Logs", "metricName": arguments.metric, **named})
+        reporting = Reporting.model_validate(
+            {"source": arguments.source or "Logs", "metricName": arguments.metric, **named}
+        )
         # The name in the output may have spaces, that of a target not.
         target = Target.model_validate(
             {"metric": "metric", "threshold": threshold, "direction": arguments.direction or "Maximize"}
@@ -228,10 +240,10 @@ def _evaluation(found: Evaluation) -> dict[str, object]:
 
 COMMAND = Command(
     description="Shows what Wattloop reads from the output of a training, with the reader of spec.reporting.source "
-    "Logs: each evaluation that counts, and the lines that name the metric and were passed over, with the reason. If "
-    "none could be read without guessing, it proposes patterns for spec.reporting.pattern, with the values that each "
-    f"would read. At most the first {MAX_LOG_BYTES // 1024**2} MiB are read. It exits with 0 if an evaluation counts, "
-    "with 1 if none does.",
+    "Logs (or File): each evaluation that counts, and the lines that name the metric and were passed over, with the "
+    "reason. If none could be read without guessing, it proposes patterns for spec.reporting.pattern, with the values "
+    f"that each would read. At most the first {MAX_LOG_BYTES // 1024**2} MiB are read. It exits with 0 if an "
+    "evaluation counts, with 1 if none does.",
     example="  wattloop logs train.log --metric val_acc --threshold 0.9\n"
     "  kubectl logs digits-0-abcde | wattloop logs - --job job.yaml --format json\n"
     r"  wattloop logs train.log --metric acc --pattern 'top-1 (?P<metric>\S+)'",

@@ -129,6 +129,7 @@ def _unpassed(manifest: Kind) -> str:
 def not_supported(manifest: Kind) -> str | None:
     """Return why the operator would start no run of a valid object, or None."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
     from wattloop_operator.workloads.injection import Injection, TemplateError
     from wattloop_operator.workloads.kinds import kind_of_template
     from wattloop_operator.workloads.kueue import check_queue_labels
@@ -136,6 +137,8 @@ def not_supported(manifest: Kind) -> str | None:
 
     if not isinstance(manifest, RecurringTrainingJob):
         return None
+    if manifest.spec.reporting.source is ReportingSource.FILE:
+        return FILE_NOT_IN_CLUSTER
     template = manifest.spec.template
     try:
         requested_devices(manifest)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.domain.bounded_output import BoundedOutputReader
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.metric_pattern import pattern_for_table, patterns_for
+from wattloop_operator.domain.metric_rows import MetricReader
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, plain_text
 from wattloop_operator.domain.printed_epoch import printed_epoch
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, OutputReading
@@ -148,7 +148,7 @@ class ReadOutput:
 
 
 def read_output(
-    reporting: Reporting, target: Target, max_epochs: float, reader: BoundedOutputReader, lines: Iterable[NumberedLine]
+    reporting: Reporting, target: Target, max_epochs: float, reader: MetricReader, lines: Iterable[NumberedLine]
 ) -> ReadOutput:
     """Read an output to its end, as if its training had ended well.
 
@@ -171,7 +171,7 @@ def read_output(
             found.add(line.number, evaluation)
         elif passed_over is not None:
             found.pass_over(line, passed_over.why(proposals.name))
-        if not found.counted and reporting.pattern is None:
+        if not found.counted and reporting.pattern is None and reporting.source is ReportingSource.LOGS:
             proposals.note(line, passed_over)
     held = reader.at_end()
     if held is not None:

@@ -186,6 +186,7 @@ class Snapshot:
         observed_since: Since when the backend observes the job without interruption: this operator leads and its
             clock has made no step. Reports may have had no receiver before. None: always.
         reads_output: Whether the output of trainings is read.
+        reads_files: Whether files that trainings write are read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
             does not use the client.
         recurrences_option: Option of a command that runs recurrences one after another, in place of `spec.trigger` and
@@ -213,6 +214,7 @@ class Snapshot:
     agent_report_timeout_seconds: int = 0
     observed_since: datetime | None = None
     reads_output: bool = True
+    reads_files: bool = False
     measures_limits_by_output: bool = False
     recurrences_option: str = ""
     deleted_recurrences: tuple[TrainingRecurrence, ...] = ()

@@ -55,7 +55,7 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
     environment = _own_environment(container, injected, source)
     _check_texts(job, container, arguments, source)
     known = {**injected, **environment}
-    return LocalCommand(tuple(_expanded(each, known) for each in arguments), environment)
+    return LocalCommand(tuple(expanded(each, known) for each in arguments), environment)
 
 
 def _check_texts(
@@ -86,15 +86,15 @@ def _own_environment(container: Mapping[str, Any], injected: Mapping[str, str], 
         if "value" not in entry:
             found = f"variable {entry['name']} of container {container['name']!r} from another object"
             raise InputError(source, found, "a plain value: on this machine there are no secrets and no config maps")
-        environment[entry["name"]] = _expanded(entry["value"], {**injected, **environment})
+        environment[entry["name"]] = expanded(entry["value"], {**injected, **environment})
     return environment
 
 
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
+def expanded(text: str, variables: Mapping[str, str]) -> str:
     """Expand ``$(NAME)``; an unknown name is left unchanged, and ``$$`` gives a dollar.
 
     Example:
-        >>> _expanded("--batch=$(B) $$(B) $(C)", {"B": "32"})
+        >>> expanded("--batch=$(B) $$(B) $(C)", {"B": "32"})
         '--batch=32 $(B) $(C)'
     """
     return REFERENCE.sub(lambda match: "$" if match[1] == "$" else variables.get(match[2], match[0]), text)

@@ -148,6 +148,7 @@ class LocalBackend:
             devices=self._devices,
             observed_since=self._steady_clock.since(),
             measures_limits_by_output=True,
+            reads_files=True,
             recurrences_option=self._recurrences_option,
             policies=self._policies,
         )
@@ -270,7 +271,8 @@ class LocalBackend:
             follower = OutputFollower(
                 recurrence,
                 job.spec.power.limit,
-                log=log,
+                output=log,
+                folder=self._source.parent,
                 agent_socket=self._addresses.agent_socket,
                 variables=environment,
                 observe=self._observe,

@@ -23,7 +23,10 @@ from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+from wattloop_operator.domain.metric_rows import MetricReader, RowReader
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
+from wattloop_operator.local.command import expanded
+from wattloop_operator.local.metric_file import MetricFile
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
 from wattloop_operator.reconcile.attempt.ordered_limit import limits_to_order
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
@@ -44,7 +47,8 @@ class OutputFollower:
     Args:
         recurrence: The attempt.
         power: How the job chooses its power limit.
-        log: File with the output of its process.
+        output: File with the output of its process.
+        folder: The folder in which its process starts.
         agent_socket: The agent's socket; empty: the GPUs are not measured.
         variables: The environment variables of its process, which select the GPUs.
         observe: Merges a report.
@@ -56,7 +60,8 @@ class OutputFollower:
         recurrence: TrainingRecurrence,
         power: PowerLimit,
         *,
-        log: Path,
+        output: Path,
+        folder: Path,
         agent_socket: str,
         variables: Mapping[str, str],
         observe: Observe,
@@ -66,16 +71,16 @@ class OutputFollower:
         self._show_reading = show_reading
         self._observe = observe
         spec = recurrence.spec
-        reads = spec.reporting.source is ReportingSource.LOGS
-        # A run has the processor to itself, so it does not wait; a pattern that is slow is given up here too.
-        self._reader = (
-            BoundedOutputReader(
+        self._reader: MetricReader | None = None
+        self._lines: LogLines | MetricFile = LogLines(output)
+        if spec.reporting.source is ReportingSource.LOGS:
+            # A run has the processor to itself, so it does not wait; a pattern that is slow is given up here too.
+            self._reader = BoundedOutputReader(
                 spec.reporting, spec.target, time.monotonic, time.thread_time, max_epochs=spec.max_epochs
             )
-            if reads
-            else None
-        )
-        self._lines = LogLines(log)
+        elif spec.reporting.source is ReportingSource.FILE:
+            self._reader = rows = RowReader(spec.reporting, spec.target)
+            self._lines = MetricFile(folder / expanded(spec.reporting.path or "", variables), rows)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
@@ -120,16 +125,28 @@ class OutputFollower:
                 if not self.report_new_lines() and waits * POLL_SECONDS >= GPU_REPORT_SECONDS:
                     self._report(OutputReport(0, gpus=self._observed_gpus()))
                     waits = 0
-            self.report_new_lines()
-            self._report_evaluations(self._lines.rest())
-            last = self._reader.at_end() if self._reader is not None and self._succeeded else None
-            self._report_found([] if last is None else [(self._lines.offset, last)])
-            self._tell_what_was_read()
+            self._report_rest()
             self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
         finally:
             self.release()
+
+    def _report_rest(self) -> None:
+        """Report what the process has written last."""
+        file = self._lines if isinstance(self._lines, MetricFile) else None
+        if file is not None:
+            file.finish()
+        self.report_new_lines()
+        # A file's last row may be half written if the process was ended.
+        self._report_evaluations(self._lines.rest() if self._succeeded or file is None else [])
+        last = self._reader.at_end() if self._reader is not None and self._succeeded else None
+        self._report_found([] if last is None else [(self._lines.offset, last)])
+        self._tell_what_was_read()
+        if file is not None and self._reader is not None and not self._reader.reading.first:
+            why = file.problem() or self._reader.reading.unread_at_end
+            if why and not self._has_warned:
+                logger.warning("%s: %s", self._recurrence.metadata.name, why)
 
     def report_new_lines(self) -> bool:
         """Report each new evaluation; returns whether there was one."""

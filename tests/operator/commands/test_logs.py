@@ -75,6 +75,12 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             1,
             ["has acc at the head of a table", "would read 0.7, 0.8, 0.9, …"],
         ),
+        (
+            "epoch,acc\n1,0.7\n2,x\n",
+            ["--metric", "acc", "--source", "File"],
+            0,
+            ["line 2: epoch 1, acc 0.7", "passed over: line 3: '2,x' has acc 'x', which is no number"],
+        ),
         # No pattern is proposed for what another field, or another line, has.
         ("val_acc: 0.9\n", ["--metric", "acc"], 1, ["names acc as 'val_acc': set spec.reporting.metricName"]),
         ("acc: 91%\n", ["--metric", "acc", "--threshold", "0.9"], 1, ["in percent where the threshold is a fraction"]),
@@ -140,6 +146,7 @@ def test_json_has_the_same_with_each_proposed_pattern_and_no_number_that_json_la
         (["job.yaml", "--metric", "acc", "--pattern", "acc"], "no group named metric"),
         (["job.yaml", "--job", "job.yaml", "--threshold", "1"], "--threshold and --job exclude each other"),
         (["job.yaml", "--metric", "acc", "--direction", "Minimize"], "--direction needs --threshold"),
+        (["job.yaml", "--metric", "a", "--source", "File", "--pattern", "a"], "--pattern and --source File exclude"),
         (["job.yaml", "--job", "missing.yaml"], "missing.yaml"),
     ],
 )

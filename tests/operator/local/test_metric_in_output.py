@@ -128,6 +128,41 @@ def test_an_output_of_a_common_form_reaches_its_target_with_its_epochs(
     assert [line.partition(":")[0] for line in shown] == ["The first evaluation", "Read from the output, first"]
 
 
+ROWS = """
+import json, sys, time
+import nvml_simulator
+
+with open(sys.argv[1], "a" if sys.argv[1] == "metrics.csv" else "w") as rows:
+    if rows.tell() == 0 and rows.name == "metrics.csv":
+        rows.write("epoch,accuracy\\n")
+    for epoch in range(1, 5):
+        nvml_simulator.occupy(0, work=3120.0, intensity=0.8)
+        row = {"epoch": epoch, "accuracy": epoch / 10}
+        rows.write(f"{epoch},{epoch / 10}\\n" if rows.name == "metrics.csv" else json.dumps(row) + "\\n")
+        rows.flush()
+    print("accuracy=0.99", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("path", ["metrics.csv", "$(WATTLOOP_RECURRENCE).jsonl"])
+def test_a_metric_that_is_in_a_file_alone_is_read_from_what_each_run_adds(tmp_path: Path, path: str) -> None:
+    local = LocalJob(tmp_path)
+    container = {"name": "train", "image": "none", "command": ["python", "train.py", path]}
+    local.job(
+        ROWS,
+        reporting={"source": "File", "path": path},
+        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+    )
+    (tmp_path / "metrics.csv").write_text("epoch,accuracy\n1,0.9\n")
+    assert local.run("--recurrences", "2") == 0
+    for recurrence in recurrences_of(local):
+        progress = recurrence.status.progress
+        assert progress is not None
+        assert progress.curve is not None
+        assert (recurrence.status.result, progress.curve.metrics) == ("Reached", (0.1, 0.2, 0.3, 0.4))
+
+
 def test_a_training_whose_steps_alone_meet_the_target_has_not_reached_it(tmp_path: Path) -> None:
     script = "for batch in range(3):\n    print(f'Epoch[0] Batch [{batch}]\\taccuracy=0.99')"
     local = logs_job(tmp_path, script, retryPolicy={"limit": 0})

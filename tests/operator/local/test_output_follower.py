@@ -43,7 +43,8 @@ class Followed:
         self.follower = OutputFollower(
             recurrence,
             followed.spec.power.limit,
-            log=self._log,
+            output=self._log,
+            folder=folder,
             agent_socket=str(node.socket),
             variables={},
             observe=lambda namespace, name, seen: self.reports.append(seen),

@@ -14,7 +14,7 @@ from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
     MissedRunPolicy,
 )
-from wattloop_operator.api.reporting_source import ReportingSource
+from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
 from wattloop_operator.api.trigger import ScheduleError
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
@@ -144,6 +144,8 @@ def _unreadable_output(snapshot: Snapshot) -> Readiness | None:
     reporting = snapshot.job.spec.reporting
     if reporting.source is ReportingSource.LOGS and not snapshot.reads_output:
         return Readiness(ready=False, reason="NotSupported", message=OUTPUT_NOT_READ)
+    if reporting.source is ReportingSource.FILE and not snapshot.reads_files:
+        return Readiness(ready=False, reason="NotSupported", message=FILE_NOT_IN_CLUSTER)
     problem = pattern_problem(reporting)
     if problem is not None:
         return Readiness(ready=False, reason="InvalidPattern", message=f"spec.reporting.pattern: {problem}")

@@ -16,7 +16,6 @@ from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import Advice, NextDecision
-from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import (
     DecisionRecord,
     JobReference,
@@ -276,7 +275,7 @@ def _is_offered(context: DecisionContext, configuration: Configuration) -> bool:
 def _can_measure_limits(snapshot: Snapshot) -> bool:
     """Whether limits can be changed during a training: by the client, or where its epochs are seen at once."""
     reporting = snapshot.job.spec.reporting
-    by_output = snapshot.measures_limits_by_output and reporting.source is ReportingSource.LOGS
+    by_output = snapshot.measures_limits_by_output and reporting.shows_epochs
     return reporting.uses_client or by_output
 
 

@@ -203,6 +203,17 @@ def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it(backend
     assert {each.reason for each in backend.job.status.conditions if each.type == "Ready"} == {"NotSupported"}
 
 
+def test_a_job_whose_metric_is_in_a_file_starts_only_where_files_are_read(backend_with: BackendWith) -> None:
+    backend = backend_with(reporting={"source": "File", "path": "metrics.csv"})
+    backend.reconcile()
+    assert backend.running == []
+    [ready] = [each for each in backend.job.status.conditions if each.type == "Ready"]
+    assert (ready.reason, "tail -n 0 -F metrics.jsonl & exec python train.py" in ready.message) == (
+        "NotSupported",
+        True,
+    )
+
+
 def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()

@@ -1,0 +1,258 @@
+"""The metric in the rows of a file: JSON lines, or a table of comma-separated values with a head.
+
+A row names its values, so nothing is guessed: the metric is the value of the key, or of the column, with its name.
+A cell that is no number, such as ``91 %``, does not count.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import re2
+
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
+from wattloop_operator.domain.bounded_output import BoundedOutputReader
+from wattloop_operator.domain.named_metric import NUMBER
+from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
+from wattloop_operator.domain.printed_epoch import EPOCH, PrintedEpochs
+from wattloop_operator.domain.training_data import names_evaluation
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReading
+from wattloop_operator.domain.unread_lines import UnreadLine
+
+DELIMITERS = (",", ";", "\t")
+# Names of a column that counts steps or batches: a value beside it may be of some batches.
+STEPS = frozenset({"step", "steps", "global_step", "batch", "iter", "iteration", "iterations", "batch_idx"})
+# Rows that count; a file with more is no log of evaluations.
+MAX_EVALUATIONS = 1_000_000
+MAX_NAMES_QUOTED = 12
+# Rows of one kind that do not count, before a notice says so.
+UNREAD_ROWS = 3
+_NUMBER = re2.compile(NUMBER)
+_EPOCH_VALUE = re2.compile(rf"^(?P<{EPOCH}>.*)$")
+
+
+class MetricReader(Protocol):
+    """Reads the evaluations of one training from its lines, in their order."""
+
+    @property
+    def reading(self) -> OutputReading:
+        """What was read so far."""
+        ...
+
+    def read(self, line: bytes) -> Evaluation | None:
+        """Read the next line; None if it has no evaluation."""
+        ...
+
+    def passed_over(self) -> UnreadLine | None:
+        """The line that was read last, if it says something of the metric and has not counted; else None."""
+        ...
+
+    def at_end(self) -> Evaluation | None:
+        """The value that waited for the end, once the training has ended well; None if there is none."""
+        ...
+
+
+def reader_of(
+    reporting: Reporting,
+    target: Target,
+    monotonic: Callable[[], float],
+    processor_time: Callable[[], float],
+    *,
+    max_epochs: float = math.inf,
+) -> MetricReader:
+    """The reader of an output or, with `source: File`, of the rows of a file; see `BoundedOutputReader`."""
+    if reporting.source is ReportingSource.FILE:
+        return RowReader(reporting, target)
+    return BoundedOutputReader(reporting, target, monotonic, processor_time, max_epochs=max_epochs)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a row says of the metric.
+
+    Attributes:
+        values: Its values by name, as text; a nested value has none.
+        problem: Why it has none; empty if it has.
+    """
+
+    values: dict[str, str]
+    problem: str = ""
+
+
+class RowReader:
+    """Reads the evaluations of one training from the rows of its file.
+
+    Args:
+        reporting: The name of the metric in the file.
+        target: The target, whose metric is read.
+
+    Example:
+        >>> target = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
+        >>> rows = RowReader(Reporting.model_validate({"source": "File", "path": "metrics.csv"}), target)
+        >>> [rows.read(line) for line in (b"epoch,loss,val_acc", b"1,0.4,0.81", b"2,0.3,")]
+        [None, Evaluation(metric=0.81, epoch=1.0), None]
+        >>> rows.read(b'{"epoch": 2, "val_acc": 0.9}')
+        Evaluation(metric=0.9, epoch=2.0)
+    """
+
+    def __init__(self, reporting: Reporting, target: Target) -> None:
+        self._name = reporting.metric_name or target.metric
+        self._first_epoch = reporting.first_epoch
+        self._epochs = self._new_epochs()
+        self._head: list[str] | None = None
+        self._delimiter = ","
+        # Of each evaluation that has counted, by which a rewritten file is read on.
+        self._counted = array("q")
+        self._place = 0
+        self._first: Evaluation | None = None
+        self._passed_over: UnreadLine | None = None
+        self._unread: UnreadLine | None = None
+        self._unread_rows = 0
+        self._keys: list[str] = []
+
+    @property
+    def reading(self) -> OutputReading:
+        """What was read so far."""
+        from_0 = self._epochs.counts_from_0
+        if self._first is not None:
+            return OutputReading(self._first.text(self._name), counts_from_0=from_0)
+        at_end = ""
+        if self._unread is not None:
+            at_end = f"the row {self._unread.text[:MAX_QUOTED_CHARACTERS]!r} {self._unread.cause}"
+        elif self._keys:
+            at_end = f"no row has a key {self._name!r}: the keys are {_quoted(self._keys)}"
+        known = self._unread is not None and self._unread_rows >= UNREAD_ROWS
+        return OutputReading(unread=f"no row has counted; {at_end}" if known else "", unread_at_end=at_end)
+
+    def passed_over(self) -> UnreadLine | None:
+        """See `MetricReader.passed_over`."""
+        return self._passed_over
+
+    def at_end(self) -> Evaluation | None:
+        """See `MetricReader.at_end`: a row waits for nothing."""
+        return None
+
+    def restart(self) -> None:
+        """Note that the file is rewritten, from its first row: rows that have counted do not count again."""
+        self._head, self._place, self._epochs = None, 0, self._new_epochs()
+
+    def read_head(self, line: bytes) -> None:
+        """Read the first line of a file whose rows so far are of an earlier run."""
+        text = _text(line)
+        if not text.startswith("{"):
+            self._read_cells(text)
+
+    def read(self, line: bytes) -> Evaluation | None:
+        """See `MetricReader.read`."""
+        self._passed_over = None
+        text = _text(line)
+        if not text:
+            return None
+        row = self._read_json(text) if text.startswith("{") else self._read_cells(text)
+        if row is None:
+            return None
+        value = row.values.get(self._name, "").strip()
+        problem = row.problem or self._problem(row, value)
+        if problem:
+            self._note_unread(UnreadLine(text, cause=problem))
+        if problem or not value:
+            return None
+        epoch = self._epoch_in(row)
+        if epoch:
+            self._epochs.read(epoch, has_metric=True)
+            self._epochs.note_evaluation()
+        return self._counted_once(Evaluation(float(value), self._epochs.completed if epoch else None, text))
+
+    def _counted_once(self, found: Evaluation) -> Evaluation | None:
+        key = hash((found.epoch, repr(found.metric)))
+        if self._place < len(self._counted) and self._counted[self._place] == key:
+            self._place += 1
+            return None
+        del self._counted[self._place :]
+        if self._place >= MAX_EVALUATIONS:
+            return None
+        self._counted.append(key)
+        self._place += 1
+        self._first = self._first or found
+        return found
+
+    @staticmethod
+    def _epoch_in(row: _Row) -> str:
+        return next((each.strip() for name, each in row.values.items() if name.lower() == EPOCH), "")
+
+    def _problem(self, row: _Row, value: str) -> str:
+        """Why the metric's value in a row does not count; empty if it does, or if there is none."""
+        if not value:
+            return ""
+        for name, each in ((self._name, value), (EPOCH, self._epoch_in(row))):
+            if each and not _NUMBER.fullmatch(each):
+                return f"has {name} {each[:MAX_QUOTED_CHARACTERS]!r}, which is no number: write the number alone"
+        steps = [name for name, each in row.values.items() if name.lower() in STEPS and each.strip()]
+        if steps and not names_evaluation(self._name):
+            return (
+                f"has {self._name} beside {steps[0]!r}, so perhaps of some batches: name it as of an evaluation, such "
+                f"as val_{self._name}, or write the rows of evaluations without {steps[0]!r}"
+            )
+        return ""
+
+    def _read_json(self, text: str) -> _Row:
+        try:
+            # Numbers stay as they are written, so that none is too large.
+            found = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+        except (ValueError, RecursionError):
+            return _Row({}, "is no JSON object in one line: write each row with json.dumps and a line feed")
+        values = {name: each for name, each in found.items() if isinstance(each, str)}
+        if found.get(self._name) is not None and self._name not in values:
+            return _Row({}, f"has {self._name} that is no number: write the number alone")
+        if not self._keys:
+            self._keys = list(found)
+        return _Row(values)
+
+    def _read_cells(self, text: str) -> _Row | None:
+        """The row of a table; None of its head."""
+        if self._head is None:
+            heads = {each: _cells(text.removeprefix("#"), each) for each in DELIMITERS}
+            self._delimiter = next((each for each in DELIMITERS if self._name in heads[each]), DELIMITERS[0])
+            self._head = heads[self._delimiter]
+            return None
+        if self._name not in self._head:
+            return _Row({}, f"has no column {self._name!r}: the columns are {_quoted(self._head)}")
+        cells = _cells(text.removeprefix("#"), self._delimiter)
+        if self._name in cells:
+            # A table that is begun again, as by a script that appends.
+            self._head = cells
+            return None
+        if len(cells) != len(self._head):
+            return _Row({}, f"has {len(cells)} cells, and the head has {len(self._head)}")
+        return _Row(dict(zip(self._head, cells, strict=True)))
+
+    def _note_unread(self, line: UnreadLine) -> None:
+        self._passed_over = self._unread = line
+        self._unread_rows += 1
+
+    def _new_epochs(self) -> PrintedEpochs:
+        return PrintedEpochs(_EPOCH_VALUE, first_epoch=self._first_epoch, max_epochs=math.inf)
+
+
+def _text(line: bytes) -> str:
+    return line[:MAX_LINE_BYTES].decode("utf-8", "replace").removeprefix("\ufeff").strip()
+
+
+def _cells(text: str, delimiter: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
+    except csv.Error:
+        return []
+
+
+def _quoted(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES_QUOTED
+    shown = ", ".join(repr(name[:MAX_QUOTED_CHARACTERS]) for name in names[:MAX_NAMES_QUOTED])
+    return f"{shown} and {more} more" if more > 0 else shown
