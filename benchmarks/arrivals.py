@@ -21,7 +21,7 @@ from typing import NamedTuple
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TRACES, CLUSTER = DATA / "zeus-traces", DATA / "cluster"
 WATTLOOP = str(Path(sys.executable).parent / "wattloop")
-POLICIES = ("zeus", "knowledgeGradient", "thompsonSampling", "default")
+POLICIES = ("zeus", "thompsonSampling", "default")
 WORKLOADS = """job,dataset,network,optimizer,target_metric,max_epochs,default_batch_size
 vision,cifar100,shufflenetv2,adadelta,0.6,100,1024
 ranking,movielens-1m,ncf,adam,0.41,100,1024

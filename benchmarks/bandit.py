@@ -9,7 +9,6 @@ behind ± is half its 90 % confidence interval, from the spread of the mean over
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import random
 import sys
@@ -27,7 +26,6 @@ from bandit_jobs import (
     GPUS,
     LIMITED_DEFAULT_NEVER_REACHES,
     LIMITED_DEFAULT_REACHES,
-    MODEL_POLICIES,
     OTHER_DEFAULTS,
     OTHER_TARGETS,
     WORKLOADS,
@@ -39,7 +37,6 @@ from bandit_jobs import (
 from scipy.stats import t as student_t
 
 from wattloop.wire.environment import RunTarget
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -54,6 +51,7 @@ from wattloop_planner.simulation.tasks import Task, TaskResult, run_tasks, tasks
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE = ROOT / "benchmarks" / "bandit.md", ROOT / "benchmarks" / "bandit-regret.png"
+POLICY = "thompsonSampling"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 # Exhausted attempts after which a further attempt with an arm that has never reached is futile.
 FUTILE_AFTER = 2
@@ -187,7 +185,7 @@ def limits(seeds: str) -> Rows:
         ("default reaches", LIMITED_DEFAULT_REACHES),
         ("default never reaches", LIMITED_DEFAULT_NEVER_REACHES),
     ):
-        for policy, curves in (*itertools.product(MODEL_POLICIES, ("yes", "no")), ("zeus", "no")):
+        for policy, curves in ((POLICY, "yes"), (POLICY, "no"), ("zeus", "no")):
             found = measured(limited(jobs, seeds, policy=policy, curves=curves))
             dead = sum(each.mean.dead for each in found if any(each.summaries))
             ended = sum(summary is None for each in found for summary in each.summaries)
@@ -203,7 +201,7 @@ def limits(seeds: str) -> Rows:
 
 
 def ablation(seeds: str, few: str) -> Rows:
-    """The policies with a cost model, with and without curves."""
+    """The default policy with and without curves."""
     lines = [HEADER.replace("policy", "policy, curves"), "|" + "---|" * (HEADER.count("|") - 1)]
     for name, options in (
         ("published", all_jobs(seeds)),
@@ -213,9 +211,9 @@ def ablation(seeds: str, few: str) -> Rows:
         ("other defaults", each(few, "default_batch_size", OTHER_DEFAULTS)),
         ("stop at epoch ends", all_jobs(few, stop="epoch-end")),
     ):
-        for policy, curves in itertools.product(MODEL_POLICIES, ("with", "without")):
-            jobs = [replace(given, policy=policy, curves=curves == "with") for given in options]
-            lines.append(row(name, f"{policy}, {curves}", jobs))
+        for curves in ("with", "without"):
+            jobs = [replace(given, policy=POLICY, curves=curves == "with") for given in options]
+            lines.append(row(name, f"{POLICY}, {curves}", jobs))
             sys.stderr.write(lines[-1] + "\n")
     return lines
 
@@ -224,7 +222,7 @@ def after_switch(seeds: str) -> Rows:
     """Cost after a switch of the target, relative to the best fixed choice for the other target."""
     lines = ["| target from 40 on | policy | curves | first 20 after it | last ten |", "|---|---|---|---|---|"]
     for up in (True, False):
-        for policy, curves in (*itertools.product(MODEL_POLICIES, ("yes", "no")), ("zeus", "no")):
+        for policy, curves in ((POLICY, "yes"), (POLICY, "no"), ("zeus", "no")):
             first: dict[int, list[float]] = {}
             last: dict[int, list[float]] = {}
             jobs = [replace(each, curves=curves == "yes") for each in switched(seeds, policy, up)]
@@ -279,7 +277,7 @@ def per_job(seeds: str) -> Rows:
         row(f"{dataset}, {gpu}", policy, [job(dataset, gpu, seeds, policy=policy)])
         for dataset in WORKLOADS
         for gpu in GPUS
-        for policy in (*MODEL_POLICIES, "zeus")
+        for policy in (POLICY, "zeus")
     )
     return [*lines, *rows]
 
@@ -305,8 +303,8 @@ def speed() -> Rows:
         figures = f"{taken[2]:.{digits}f} | {taken[0]:.{digits}f} to {taken[4]:.{digits}f}"
         lines.append(f"| {what} | {policy} | {figures} |")
 
-    for name in (*MODEL_POLICIES, "zeus", "grid", "default"):
-        settings = {"describe_arms": False} if name in MODEL_POLICIES else {}
+    for name in (POLICY, "zeus", "grid", "default"):
+        settings = {"describe_arms": False} if name == POLICY else {}
         measure(
             "1,000 recurrences, 12 arms",
             name,
@@ -319,18 +317,15 @@ def speed() -> Rows:
         observations=tuple(replace(each, curve=long_curve(each.epochs)) for each in context.observations),
         target=RunTarget("accuracy", 0.9),
     )
-    for name in (*MODEL_POLICIES, "zeus"):
+    for name in (POLICY, "zeus"):
         what = "one decision after 1,000 observations of 20 arms"
         measure(what, name, partial(decide_once, name, context), 4)
-    for name in MODEL_POLICIES:
-        what = "the same with curves of 100 epochs"
-        measure(what, name, partial(decide_once, name, with_curves), 4)
+    measure("the same with curves of 100 epochs", POLICY, partial(decide_once, POLICY, with_curves), 4)
     decision = Decision(64, ChoiceKind.TRIAL, "", stop_cost_joules=1e9)
     progress = PartialObservation(64, 8.0, 800.0, 8.0, 300.0, 100.0, 1.0, long_curve(20.0).before(8.0))
-    for policy in (KnowledgeGradientPolicy(), ThompsonSamplingPolicy()):
-        policy.decide(with_curves)
-        name = MODEL_POLICIES[isinstance(policy, ThompsonSamplingPolicy)]
-        measure("one review after them", name, partial(policy.review, with_curves, decision, progress), 5)
+    policy = ThompsonSamplingPolicy()
+    policy.decide(with_curves)
+    measure("one review after them", POLICY, partial(policy.review, with_curves, decision, progress), 5)
     return lines
 
 
@@ -373,7 +368,7 @@ def long_context() -> DecisionContext:
 def draw_regret(seeds: str) -> None:
     """Draw the mean regret of each policy over the published jobs in the first 50 recurrences."""
     curves = {}
-    for policy in (*MODEL_POLICIES, "zeus", "grid", "default"):
+    for policy in (POLICY, "zeus", "grid", "default"):
         found = simulated(all_jobs(seeds, policy=policy, recurrences="50"))
         curves[policy] = mean_curve(
             [regret_curve(task.scenario, result.attempts) for _, of_job in found for task, result in of_job]
@@ -388,9 +383,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write benchmarks/bandit.md and the figure")
     arguments = parser.parse_args()
     seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
-    published = table((*MODEL_POLICIES, "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)})
+    published = table((POLICY, "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)})
     held_out = table(
-        (*MODEL_POLICIES, "zeus"),
+        (POLICY, "zeus"),
         {
             "η = 0": lambda p: all_jobs(few, policy=p, eta="0"),
             "η = 1": lambda p: all_jobs(few, policy=p, eta="1"),
@@ -400,16 +395,14 @@ def main() -> int:
         },
     )
     drift = table(
-        (*MODEL_POLICIES, "zeus"),
+        (POLICY, "zeus"),
         {
             "more expensive target from 40 on": lambda p: switched(few, p, up=True),
             "cheaper target from 40 on": lambda p: switched(few, p, up=False),
         },
     )
     with tempfile.TemporaryDirectory() as folder:
-        transfer = table(
-            (*MODEL_POLICIES, "zeus"), {"after 30 on the other GPU": lambda p: moved(p, seeds, Path(folder))}
-        )
+        transfer = table((POLICY, "zeus"), {"after 30 on the other GPU": lambda p: moved(p, seeds, Path(folder))})
     parts = [
         f"Published jobs, {arguments.seeds} seeds:", "", *published, "",
         f"By job, {arguments.seeds} seeds:", "", *per_job(seeds), "",

@@ -1,7 +1,7 @@
-"""What better knowledge of the epochs would bring to policy `knowledgeGradient`, on the jobs of benchmarks/bandit.py.
+"""What better knowledge of the epochs would bring to policy `thompsonSampling`, on the jobs of benchmarks/bandit.py.
 
 ``python benchmarks/bandit_bounds.py [--seeds 20]`` prints the table of benchmarks/bandit.md. It compares policy
-`knowledgeGradient` with three oracles, of which the first two use it:
+`thompsonSampling` with three oracles, of which the first two use it:
 
 - "epochs known": before the first recurrence, each batch size has run once, at no cost, and took its mean epochs.
 - "perfect stop": an oracle knows the expected cost of each arm. It stops a trial after the first epoch if the arm is
@@ -25,9 +25,9 @@ from bandit_jobs import FILES, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT_RE
 
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.process_pool import map_in_processes
 from wattloop_planner.simulation.simulation_options import JobOptions
@@ -35,17 +35,17 @@ from wattloop_planner.simulation.simulation_summary import SeedSummary, mean_sum
 from wattloop_planner.simulation.simulator import Scenario, simulate
 from wattloop_planner.simulation.tasks import Task, tasks_of
 
-VARIANTS = ("knowledgeGradient", "epochs known", "perfect stop", "all known after one run")
+VARIANTS = ("thompsonSampling", "epochs known", "perfect stop", "all known after one run")
 # A stop at the end of the first epoch.
 ONE_EPOCH = 1.001
 
 
 class PerfectStopPolicy:
-    """Policy `knowledgeGradient` with an oracle that ends the trials that do not pay, and tells their epochs."""
+    """Policy `thompsonSampling` with an oracle that ends the trials that do not pay, and tells their epochs."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._policy = KnowledgeGradientPolicy(describe_arms=False)
+        self._policy = ThompsonSamplingPolicy(describe_arms=False)
 
     def decide(self, context: DecisionContext) -> Decision:
         """The decision after what the oracle told in earlier recurrences."""
@@ -127,7 +127,7 @@ def run(item: tuple[str, Task]) -> SeedSummary:
     elif variant == "all known after one run":
         policy = BestAfterOneRunPolicy(scenario)
     else:
-        policy = KnowledgeGradientPolicy(describe_arms=False)
+        policy = ThompsonSamplingPolicy(describe_arms=False)
     sizes = scenario.trace.batch_sizes if variant == "epochs known" else ()
     known = tuple(typical_run(scenario, size, index - len(sizes), 0) for index, size in enumerate(sizes))
     return summarise(scenario, list(simulate(scenario, policy, task.seed, known)), default)

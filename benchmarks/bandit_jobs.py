@@ -54,7 +54,6 @@ LIMITED_DEFAULT_NEVER_REACHES = (
     ("imagenet", "0.65", "128", "25"),
     ("imagenet", "0.6", "64", "16"),
 )
-MODEL_POLICIES = ("knowledgeGradient", "thompsonSampling")
 FILES = TraceFiles()
 
 

@@ -1,4 +1,4 @@
-"""What policy `knowledgeGradient` pays over one that knows the start-ups of a job, on 200 simulated jobs.
+"""What policy `thompsonSampling` pays over one that knows the start-ups of a job, on 200 simulated jobs.
 
 Run from the repository's root:
 

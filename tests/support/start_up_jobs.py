@@ -16,10 +16,10 @@ from itertools import count
 
 import numpy as np
 
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps
 from wattloop_planner.bandit.start_ups import StartUps
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome, StartUp
 
 GPU = "NVIDIA A100"
@@ -161,7 +161,7 @@ class Attempt:
     epochs: int
 
 
-def simulate(job: Job, policy: KnowledgeGradientPolicy, *, knows: bool) -> Iterator[Attempt]:
+def simulate(job: Job, policy: ThompsonSamplingPolicy, *, knows: bool) -> Iterator[Attempt]:
     """The attempts of a job.
 
     Args:
@@ -196,7 +196,7 @@ def simulate(job: Job, policy: KnowledgeGradientPolicy, *, knows: bool) -> Itera
 
 def _run(
     job: Job,
-    policy: KnowledgeGradientPolicy,
+    policy: ThompsonSamplingPolicy,
     context: DecisionContext,
     decision: Decision,
     start: float,
@@ -256,7 +256,7 @@ class Comparison:
 
 
 def _attempts(job: Job, *, knows: bool) -> list[Attempt]:
-    return list(simulate(job, KnowledgeGradientPolicy(max_cost_ratio=2.0, describe_arms=False), knows=knows))
+    return list(simulate(job, ThompsonSamplingPolicy(max_cost_ratio=2.0, describe_arms=False), knows=knows))
 
 
 def _cost(attempts: list[Attempt]) -> float:

@@ -16,7 +16,6 @@ MAX_SEED = 2**53 - 1
 class PolicyName(StrEnum):
     """The policies."""
 
-    KNOWLEDGE_GRADIENT = "knowledgeGradient"
     THOMPSON_SAMPLING = "thompsonSampling"
     ZEUS = "zeus"
     FIXED = "fixed"
@@ -24,7 +23,7 @@ class PolicyName(StrEnum):
     @property
     def models_cost(self) -> bool:
         """Whether the policy models the cost of each batch size, so that it uses curves and other targets."""
-        return self in {PolicyName.KNOWLEDGE_GRADIENT, PolicyName.THOMPSON_SAMPLING}
+        return self is PolicyName.THOMPSON_SAMPLING
 
 
 class DecisionKind(StrEnum):
@@ -55,8 +54,8 @@ Seed = Annotated[
 ]
 
 
-class CostModelSettings(ApiModel):
-    """Settings of the policies that model epochs and cost per epoch separately."""
+class ThompsonSamplingPolicySpec(ApiModel):
+    """The default policy. It tries only what is likely to pay off."""
 
     window: int | None = Field(
         default=None,
@@ -66,14 +65,6 @@ class CostModelSettings(ApiModel):
         le=100_000,
     )
     seed: Seed = 0
-
-
-class KnowledgeGradientPolicySpec(CostModelSettings):
-    """The default policy. It tries only what is likely to pay off."""
-
-
-class ThompsonSamplingPolicySpec(CostModelSettings):
-    """Runs what is cheapest in a random sample of what the model considers possible."""
 
 
 class ZeusPolicySpec(ApiModel):
@@ -108,19 +99,14 @@ class Forget(ApiModel):
 class PolicyChoice(ApiModel):
     """The policy that chooses the batch size."""
 
-    rules = (exactly_one_of(*PolicyName, example="policy: {knowledgeGradient: {}}"),)
+    rules = (exactly_one_of(*PolicyName, example="policy: {thompsonSampling: {}}"),)
 
-    knowledge_gradient: KnowledgeGradientPolicySpec | None = Field(
-        default=None,
-        description="Recommended, and the default. It models the epochs to the target and the cost per epoch over "
-        "the batch size, tries another batch size only if the expected saving of the next runs exceeds the cost of "
-        "the trial, learns from stopped runs, follows drift, and transfers what it learned to another GPU model.",
-    )
     thompson_sampling: ThompsonSamplingPolicySpec | None = Field(
         default=None,
-        description="For comparison: the model of knowledgeGradient, from which each decision draws one sample; the "
-        "batch size that is cheapest in it runs. It explores as long as several batch sizes may be the cheapest, "
-        "whether or not that pays.",
+        description="Recommended, and the default. It models the epochs to the target and the cost per epoch over "
+        "the batch size. Random samples of what the model considers possible propose trials, and a batch size is tried "
+        "only if the expected saving of the next runs exceeds the cost of the trial. It learns from stopped runs, "
+        "follows drift, and transfers what it learned to another GPU model.",
     )
     zeus: ZeusPolicySpec | None = Field(
         default=None,
@@ -146,4 +132,4 @@ class PolicyChoice(ApiModel):
             return PolicyName.ZEUS
         if self.fixed is not None:
             return PolicyName.FIXED
-        return PolicyName.KNOWLEDGE_GRADIENT if self.thompson_sampling is None else PolicyName.THOMPSON_SAMPLING
+        return PolicyName.THOMPSON_SAMPLING

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec
-from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicySpec, PolicyChoice
+from wattloop_operator.api.batch_size_policy import PolicyChoice, ThompsonSamplingPolicySpec
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import (
@@ -102,7 +102,7 @@ class RecurringTrainingJobSpec(ApiModel):
             "!has(self.parameters) || !has(self.policy) || !has(self.policy.zeus) || "
             "self.parameters.all(parameter, size(parameter.candidates) == 1)",
             "one candidate for each parameter, because policy zeus chooses the batch size alone; or policy "
-            "knowledgeGradient",
+            "thompsonSampling",
             ".parameters",
         ),
         Rule(
@@ -170,9 +170,8 @@ class RecurringTrainingJobSpec(ApiModel):
     )
     power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
     policy: PolicyChoice = Field(
-        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicySpec()),
-        description="Policy that chooses the batch size: exactly one of knowledgeGradient (default and recommended), "
-        "thompsonSampling (a sample of the same model), "
+        default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicySpec()),
+        description="Policy that chooses the batch size: exactly one of thompsonSampling (default and recommended), "
         "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
         # A stored default would conflict with another policy that a later apply sets.
         json_schema_extra=UNPUBLISHED_DEFAULT,

@@ -115,19 +115,27 @@ class CostPosterior:
         """Whether the limit of epochs is near enough to the epochs of an arm to have an effect."""
         return self.compiled[7]
 
-    def sample(self, generator: np.random.Generator) -> Vector:
-        """Log of the cost of reaching the target with each arm, in a joint sample of epochs and epoch costs.
+    def samples(self, generator: np.random.Generator, count: int) -> Matrix:
+        """Log of the cost of reaching the target with each arm in joint samples of epochs and epoch costs.
 
         In a sample, the epochs of a typical run are known, and those of a run vary by the noise between runs.
+
+        Args:
+            generator: Where the draws come from.
+            count: Number of samples.
+
+        Returns:
+            Shape (count, arms).
         """
-        epochs = _root(self.epochs_covariance) @ generator.standard_normal(len(self.log_cost))
-        epoch_costs = _root(self.epoch_cost_covariance) @ generator.standard_normal(len(self.log_cost))
-        log_cost: Vector = self.log_cost + self.epochs_share * (epochs + epoch_costs)
+        shape = (count, len(self.log_cost))
+        epochs = generator.standard_normal(shape) @ _root(self.epochs_covariance).T
+        epoch_costs = generator.standard_normal(shape) @ _root(self.epoch_cost_covariance).T
+        log_costs: Matrix = self.log_cost + self.epochs_share * (epochs + epoch_costs)
         if not self.is_limited:
-            return log_cost
-        noise = np.full(len(log_cost), self.noise_sd)
-        limited: Vector = log_cost + log_limit_factor(self.log_epochs + epochs, noise, self.log_limit)
-        return limited
+            return log_costs
+        noise = np.full(shape[1], self.noise_sd)
+        limited = [log_limit_factor(self.log_epochs + each, noise, self.log_limit) for each in epochs]
+        return log_costs + np.array(limited)
 
     def interval(self) -> tuple[Vector, Vector]:
         """Lower and upper end of the central 90 % interval of the expected cost, in joules."""

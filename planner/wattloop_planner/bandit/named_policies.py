@@ -11,12 +11,6 @@ from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.policy import Policy
 
 
-def _knowledge_gradient(**settings: Any) -> Policy:
-    from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy  # noqa: PLC0415 - needs NumPy
-
-    return KnowledgeGradientPolicy(**settings)
-
-
 def _thompson_sampling(**settings: Any) -> Policy:
     from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy  # noqa: PLC0415 - needs NumPy
 
@@ -31,7 +25,6 @@ def _zeus(**settings: Any) -> Policy:
 
 # Imports are deferred: commands that list the names, and an operator without jobs, need no NumPy.
 POLICIES: dict[str, Callable[..., Policy]] = {
-    "knowledgeGradient": _knowledge_gradient,
     "thompsonSampling": _thompson_sampling,
     "zeus": _zeus,
     "grid": GridPolicy,
@@ -43,8 +36,8 @@ def policy_named(name: str, **settings: Any) -> Policy:
     """Create the policy with this name.
 
     Args:
-        name: ``knowledgeGradient``, ``thompsonSampling``, ``zeus``, ``grid`` or ``default``.
-        **settings: Settings of the policy's class. All have ``crash_budget``; the first three have ``window``.
+        name: ``thompsonSampling``, ``zeus``, ``grid`` or ``default``.
+        **settings: Settings of the policy's class. All have ``crash_budget``; the first two have ``window``.
 
     Raises:
         UsageError: The policy or a setting does not exist.

@@ -159,7 +159,7 @@ class ZeusPolicy:
         if not left:
             raise NoFeasibleArmError(
                 "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
-                "sizes, set a target that they reach, or use policy knowledgeGradient"
+                "sizes, set a target that they reach, or use policy thompsonSampling"
             )
         rewards: dict[int, list[float]] = {size: [] for size in left}
         for observation in observations:
@@ -193,7 +193,7 @@ def _parameters(context: DecisionContext) -> ParameterValues:
     if searched is not None:
         raise ValueError(
             f"policy zeus chooses the batch size alone, but parameter {searched} has several candidates; use policy "
-            "knowledgeGradient or grid, or give one candidate"
+            "thompsonSampling or grid, or give one candidate"
         )
     return context.space.configurations[context.space.default].parameters
 

@@ -153,7 +153,7 @@ COMMAND = Command(
     example=(
         "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"
         "    --seed 1 --output decisions.csv --arms arms.csv\n"
-        "  wattloop replay --policy knowledgeGradient --history wattloop-output/digits/recurrences.csv \\\n"
+        "  wattloop replay --policy thompsonSampling --history wattloop-output/digits/recurrences.csv \\\n"
         "    --batch-sizes 8,16,32 --default-batch-size 32 --output -"
     ),
     configure=_configure,

@@ -152,7 +152,7 @@ OPTIONS: dict[str, SimulationOption] = {
     ),
     "eta": SimulationOption(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
     "policy": SimulationOption(
-        _one_of(POLICIES), f"one of {', '.join(POLICIES)}", "knowledgeGradient", "policy to simulate"
+        _one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "policy to simulate"
     ),
     "recurrences": SimulationOption(
         lambda text: None if text == "auto" else _integer(1, MAX_RECURRENCES)(text),

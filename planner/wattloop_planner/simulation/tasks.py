@@ -21,8 +21,7 @@ from wattloop_planner.simulation.traces import TracedWorkload, read_power_trace,
 
 # Below this total number of recurrences, starting processes takes longer than the simulation.
 MIN_RECURRENCES_FOR_PROCESSES = 2000
-MODEL_POLICIES = {"knowledgeGradient", "thompsonSampling"}
-WINDOWED_POLICIES = {*MODEL_POLICIES, "zeus"}
+WINDOWED_POLICIES = {"thompsonSampling", "zeus"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
 
 def policy_settings(options: JobOptions) -> dict[str, Any]:
     """The settings of a job's policy; arms are not described, which takes time."""
-    settings: dict[str, Any] = {"describe_arms": False} if options.policy in MODEL_POLICIES else {}
+    settings: dict[str, Any] = {"describe_arms": False} if options.policy == "thompsonSampling" else {}
     if options.window is not None and options.policy in WINDOWED_POLICIES:
         settings["window"] = options.window
     return settings

@@ -65,7 +65,7 @@ def test_a_decision_and_a_plan_are_immutable(kubectl: ClusterCommand, namespace:
 
 def test_another_policy_replaces_the_previous_one(kubectl: ClusterCommand, namespace: str) -> None:
     job = manifest("minimal")
-    for policy in ({}, {"policy": {"zeus": {}}}, {"policy": {"fixed": {}}}, {"policy": {"knowledgeGradient": {}}}):
+    for policy in ({}, {"policy": {"zeus": {}}}, {"policy": {"fixed": {}}}, {"policy": {"thompsonSampling": {}}}):
         kubectl.apply(job | {"spec": job["spec"] | policy}, namespace=namespace)
         stored = kubectl.json("get", "rtj", "digits", namespace=namespace)
         assert stored["spec"].get("policy", {}).keys() == policy.get("policy", {}).keys()
@@ -128,7 +128,7 @@ def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, 
 
 def test_kubectl_explain_states_when_to_use_which_policy(kubectl: ClusterCommand) -> None:
     text = " ".join(kubectl("explain", "rtj.spec.policy").split())
-    assert "knowledgeGradient <Object> Recommended, and the default" in text
+    assert "thompsonSampling <Object> Recommended, and the default" in text
     assert "zeus <Object> For comparison only" in text
     assert "fixed <Object> Always the default batch size" in text
 

@@ -75,14 +75,13 @@ def test_the_spec_of_a_workload_is_preserved_as_written() -> None:
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        ("minimal", PolicyName.KNOWLEDGE_GRADIENT),
-        ("policy-knowledge-gradient", PolicyName.KNOWLEDGE_GRADIENT),
+        ("minimal", PolicyName.THOMPSON_SAMPLING),
         ("policy-thompson-sampling", PolicyName.THOMPSON_SAMPLING),
         ("policy-zeus", PolicyName.ZEUS),
         ("policy-fixed", PolicyName.FIXED),
     ],
 )
-def test_the_default_policy_is_knowledge_gradient(name: str, policy: PolicyName) -> None:
+def test_the_default_policy_is_thompson_sampling(name: str, policy: PolicyName) -> None:
     assert RecurringTrainingJob.from_wire(manifest(name)).spec.policy.name == policy
 
 

@@ -214,7 +214,7 @@ def test_a_target_that_nothing_reaches_costs_one_attempt_per_run_and_is_logged_o
 @pytest.mark.parametrize(
     "change",
     [
-        {"policy": {"knowledgeGradient": {}, "forget": {"token": "data of March"}}},
+        {"policy": {"thompsonSampling": {}, "forget": {"token": "data of March"}}},
         # Of the same metric the curves of the earlier runs say when they reached another threshold.
         {"objective": {"target": {"metric": "recall", "threshold": "0.3"}, "maxEpochs": 20}},
     ],

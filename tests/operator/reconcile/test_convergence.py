@@ -39,7 +39,7 @@ class RecurringJob(RuleBasedStateMachine):
         concurrency=st.sampled_from(["Allow", "Forbid", "Replace"]),
         missed=st.sampled_from(["RunOnce", "Skip"]),
         retries=st.integers(0, 2),
-        policy=st.sampled_from([{"knowledgeGradient": {}}, {"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
+        policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
         histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
         timeout=st.sampled_from([0, 10]),
     )

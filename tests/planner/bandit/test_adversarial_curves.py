@@ -9,7 +9,7 @@ import pytest
 
 from support.synthetic_jobs import KINDS, synthetic_scenario
 from support.test_sets.parameters import exhaustive_after
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.simulation.simulator import simulate
 
 JOBS_PER_KIND = 15
@@ -18,7 +18,7 @@ MISLEADING_FIRST = sorted(KINDS, key=lambda kind: kind not in {"falls", "rises w
 
 def total_cost(kind: str, seed: int, *, with_curves: bool) -> float:
     scenario = synthetic_scenario(KINDS[kind], seed, with_curves=with_curves)
-    attempts = simulate(scenario, KnowledgeGradientPolicy(describe_arms=False), seed)
+    attempts = simulate(scenario, ThompsonSamplingPolicy(describe_arms=False), seed)
     return sum(attempt.result.cost_joules for attempt in attempts)
 
 

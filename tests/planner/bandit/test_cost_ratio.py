@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
 REACHED, STOPPED, EXHAUSTED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED
@@ -30,7 +30,7 @@ def context(observations: list[Observation], **more: Any) -> DecisionContext:
     return DecisionContext(SIZES, 64, eta=1.0, observations=tuple(observations), gpu_model="A", **given)
 
 
-def lowest_cost(policy: KnowledgeGradientPolicy, decision_context: DecisionContext) -> float:
+def lowest_cost(policy: ThompsonSamplingPolicy, decision_context: DecisionContext) -> float:
     arms = policy.decide(decision_context).arms
     reached = {o.batch_size for o in decision_context.observations if o.outcome is REACHED}
     return min(arm.mean_cost_joules for arm in arms if arm.batch_size in reached and arm.mean_cost_joules is not None)
@@ -39,8 +39,8 @@ def lowest_cost(policy: KnowledgeGradientPolicy, decision_context: DecisionConte
 @pytest.mark.parametrize("ratio", [1.01, 1.2, 1.5, 2.0, 100.0])
 def test_a_trial_stops_at_the_ratio_at_the_latest(ratio: float) -> None:
     history = [run(0, 64, 40)]
-    unlimited = KnowledgeGradientPolicy().decide(context(history))
-    policy = KnowledgeGradientPolicy(max_cost_ratio=ratio)
+    unlimited = ThompsonSamplingPolicy().decide(context(history))
+    policy = ThompsonSamplingPolicy(max_cost_ratio=ratio)
     decision = policy.decide(context(history))
     assert (unlimited.kind, decision.kind) == (ChoiceKind.TRIAL, ChoiceKind.TRIAL)
     assert decision.stop_cost_joules is not None
@@ -50,7 +50,7 @@ def test_a_trial_stops_at_the_ratio_at_the_latest(ratio: float) -> None:
 
 
 def test_a_review_keeps_the_ratio() -> None:
-    policy, history = KnowledgeGradientPolicy(max_cost_ratio=1.1), [run(0, 64, 40)]
+    policy, history = ThompsonSamplingPolicy(max_cost_ratio=1.1), [run(0, 64, 40)]
     decision = policy.decide(context(history))
     progress = PartialObservation(decision.batch_size, 1.0, 20.0, 1.0, 100.0, 20.0, 1.0)
     stop = policy.review(context(history), decision, progress)
@@ -60,7 +60,7 @@ def test_a_review_keeps_the_ratio() -> None:
 
 def test_the_incumbent_stops_at_the_ratio_and_its_retry_has_no_stop() -> None:
     history = [run(i, 64, 40 + i % 3) for i in range(5)]
-    policy = KnowledgeGradientPolicy(max_cost_ratio=1.5)
+    policy = ThompsonSamplingPolicy(max_cost_ratio=1.5)
     first = policy.decide(context(history, remaining_recurrences=0))
     assert first.stop_cost_joules == pytest.approx(1.5 * 4100, rel=0.05)
     stopped = [*history, run(5, 64, 61, STOPPED)]
@@ -70,7 +70,7 @@ def test_the_incumbent_stops_at_the_ratio_and_its_retry_has_no_stop() -> None:
 
 def test_the_retry_after_a_stopped_trial_stops_at_the_ratio() -> None:
     history = [*(run(i, 64, 40) for i in range(5)), run(5, 32, 60, STOPPED)]
-    policy = KnowledgeGradientPolicy(max_cost_ratio=1.5)
+    policy = ThompsonSamplingPolicy(max_cost_ratio=1.5)
     retry = policy.decide(context(history, recurrence=5, attempt=1))
     assert retry.batch_size == 64
     assert retry.stop_cost_joules == pytest.approx(6000, rel=0.1)
@@ -79,7 +79,7 @@ def test_the_retry_after_a_stopped_trial_stops_at_the_ratio() -> None:
 
 
 def test_a_job_that_becomes_three_times_as_expensive_still_reaches_its_target() -> None:
-    policy, history = KnowledgeGradientPolicy(max_cost_ratio=1.5), [run(i, 64, 20) for i in range(20)]
+    policy, history = ThompsonSamplingPolicy(max_cost_ratio=1.5), [run(i, 64, 20) for i in range(20)]
     attempts = []
     for recurrence in range(20, 40):
         for attempt in range(6):
@@ -113,7 +113,7 @@ def latest_outcome(history: list[Observation], batch_size: int) -> Outcome:
 def test_the_only_size_that_reaches_is_never_stopped_twice_in_a_row(epochs: float, next_recurrence: bool) -> None:
     stopped = [run(0, 64, 10), run(1, 64, epochs, STOPPED)]
     index = {"recurrence": 2} if next_recurrence else {"recurrence": 1, "attempt": 1}
-    for policy in (KnowledgeGradientPolicy(max_cost_ratio=2.0), FixedPolicy(max_cost_ratio=2.0)):
+    for policy in (ThompsonSamplingPolicy(max_cost_ratio=2.0), FixedPolicy(max_cost_ratio=2.0)):
         decision = policy.decide(context(stopped, remaining_recurrences=0, **index))
         assert (decision.batch_size, decision.stop_cost_joules) == (64, None)
 
@@ -130,7 +130,7 @@ def test_no_first_attempt_exceeds_the_ratio_unless_the_latest_with_its_arm_was_s
     runs: list[Any], ratio: float
 ) -> None:
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
-    policy = KnowledgeGradientPolicy(max_cost_ratio=ratio)
+    policy = ThompsonSamplingPolicy(max_cost_ratio=ratio)
     decision = policy.decide(context(history))
     if not decision.arms:
         return

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, AttemptEpochs, CurveModel, CurvePrediction
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 
@@ -140,7 +140,7 @@ def partial(epochs: int, seen: MetricCurve | None) -> PartialObservation:
 
 
 def review(seen: MetricCurve | None, decision: Decision = TRIAL, **settings: bool) -> float | None:
-    return KnowledgeGradientPolicy(**settings).review(CONTEXT, decision, partial(15, seen))  # type: ignore[arg-type]
+    return ThompsonSamplingPolicy(**settings).review(CONTEXT, decision, partial(15, seen))  # type: ignore[arg-type]
 
 
 def test_a_trial_is_stopped_when_its_curve_shows_that_it_takes_too_long() -> None:
@@ -160,7 +160,7 @@ def test_a_stopped_attempt_teaches_its_predicted_epochs() -> None:
     def high_cost(seen: MetricCurve | None) -> float:
         stopped = observed(4, 64, 20, Outcome.STOPPED, curve=seen)
         context = replace(CONTEXT, recurrence=5, observations=(*HISTORY, stopped))
-        cost = KnowledgeGradientPolicy().decide(context).arms[3].mean_cost_joules
+        cost = ThompsonSamplingPolicy().decide(context).arms[3].mean_cost_joules
         assert cost is not None
         return cost
 
@@ -173,7 +173,7 @@ def test_repeated_stops_of_one_arm_are_not_independent_evidence() -> None:
 
     def interval(count: int) -> float:
         context = replace(CONTEXT, recurrence=10, observations=(*HISTORY, *stopped[:count]))
-        arm = KnowledgeGradientPolicy().decide(context).arms[3]
+        arm = ThompsonSamplingPolicy().decide(context).arms[3]
         assert arm.low_cost_joules is not None
         assert arm.high_cost_joules is not None
         return math.log(arm.high_cost_joules / arm.low_cost_joules)
@@ -194,7 +194,7 @@ def test_any_curve_gives_a_finite_decision_and_review(
         for i, (size, outcome, found) in enumerate(runs)
     )
     context = replace(CONTEXT, recurrence=len(runs), observations=(observed(0, 16, 20), *history))
-    policy = KnowledgeGradientPolicy(crash_budget=99)
+    policy = ThompsonSamplingPolicy(crash_budget=99)
     for arm in policy.decide(context).arms:
         assert arm.mean_cost_joules is None or 0 <= arm.mean_cost_joules < math.inf
     stop = policy.review(context, TRIAL, partial(7, MetricCurve.from_points(points)))

@@ -9,8 +9,8 @@ import pytest
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.feasible_arms import tried_arms
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, retargeted
 
@@ -37,7 +37,7 @@ def context(context_after: Context) -> DecisionContext:
 
 
 def test_the_cheapest_arm_at_the_easier_target_runs_first_with_retries(context: DecisionContext) -> None:
-    decision = KnowledgeGradientPolicy().decide(context)
+    decision = ThompsonSamplingPolicy().decide(context)
     assert (decision.batch_size, decision.last_attempt) == (32, False)
     assert decision.stop_cost_joules is None
 
@@ -52,7 +52,7 @@ def test_one_run_at_the_present_target_gives_the_level_of_all_arms(context: Deci
     """The runs at the easier target order the arms, and a run with four times the epochs raises all of them."""
 
     def cost_of(size: int) -> float:
-        policy = KnowledgeGradientPolicy()
+        policy = ThompsonSamplingPolicy()
         reached = replace(context.observations[1], recurrence=8, outcome=REACHED, epochs=200, easier_target=False)
         later = replace(context, recurrence=9, observations=(*context.observations, reached))
         arm = next(each for each in policy.decide(later).arms if each.batch_size == size)
@@ -67,7 +67,7 @@ def test_a_job_with_runs_at_an_easier_target_only_tries_other_arms_when_they_mis
     observations, order = context.observations, []
     for attempt in range(4):
         now = replace(context, recurrence=8, attempt=attempt, observations=observations)
-        decision = KnowledgeGradientPolicy().decide(now)
+        decision = ThompsonSamplingPolicy().decide(now)
         order.append(decision.batch_size)
         missed = Observation(8, attempt, decision.batch_size, EXHAUSTED, 200.0, 2000.0, 20.0, 200.0)
         observations = (*observations, missed)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.epoch_limit import log_limit_factor
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
 REACHED, STOPPED, EXHAUSTED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED
@@ -39,7 +39,7 @@ def context(observations: list[Observation], max_epochs: int | None, **more: Any
 
 def attempts_of(needed: dict[int, tuple[float, ...]], max_epochs: int, recurrences: int) -> list[Observation]:
     """All attempts of a job whose sizes need these epochs in successive runs; others never reach the target."""
-    policy, history = KnowledgeGradientPolicy(), list[Observation]()
+    policy, history = ThompsonSamplingPolicy(), list[Observation]()
     for recurrence in range(recurrences):
         for attempt in range(6):
             decision = policy.decide(context(history, max_epochs, recurrence=recurrence, attempt=attempt))
@@ -58,7 +58,7 @@ def attempts_of(needed: dict[int, tuple[float, ...]], max_epochs: int, recurrenc
 
 
 def arms_after(history: list[Observation], max_epochs: int | None) -> dict[int, Arm]:
-    return {arm.batch_size: arm for arm in KnowledgeGradientPolicy().decide(context(history, max_epochs)).arms}
+    return {arm.batch_size: arm for arm in ThompsonSamplingPolicy().decide(context(history, max_epochs)).arms}
 
 
 def test_a_size_exhausted_at_the_limit_is_not_tried_in_each_later_recurrence() -> None:
@@ -72,14 +72,14 @@ def test_a_size_exhausted_at_the_limit_is_not_tried_in_each_later_recurrence() -
 def test_an_exhausted_neighbour_is_not_tried_again_immediately(recurrence: int) -> None:
     history = [run(0, 64, 17), run(1, 128, 20, EXHAUSTED), run(1, 64, 16, attempt=1)]
     history += [run(i, 64, EPOCHS_OF_64[i % 5]) for i in range(2, recurrence)]
-    assert KnowledgeGradientPolicy().decide(context(history, 20)).batch_size != 128
+    assert ThompsonSamplingPolicy().decide(context(history, 20)).batch_size != 128
 
 
 def test_a_size_exhausted_twice_is_tried_again_after_the_limit_was_raised() -> None:
     runs = [(64, 17, REACHED), (32, 18, REACHED), *[(size, 20, EXHAUSTED) for size in (128, 256) * 2]]
     runs += [(64, epochs, REACHED) for epochs in EPOCHS_OF_64 * 2]
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
-    limited, raised = (KnowledgeGradientPolicy().decide(context(history, limit)) for limit in (20, 40))
+    limited, raised = (ThompsonSamplingPolicy().decide(context(history, limit)) for limit in (20, 40))
     assert limited.batch_size not in {128, 256}
     assert (raised.batch_size, raised.kind) == (128, ChoiceKind.TRIAL)
 
@@ -88,7 +88,7 @@ def test_a_cheap_size_that_fails_often_is_not_the_incumbent() -> None:
     """A run of 128 costs less, but three of four are exhausted at 20 epochs, so that it costs more in all."""
     history = [run(i, 64, 17) for i in range(6)]
     history += [run(6 + i, 128, 20, EXHAUSTED if i % 4 else REACHED) for i in range(12)]
-    decision = KnowledgeGradientPolicy().decide(context(history, 20, remaining_recurrences=0))
+    decision = ThompsonSamplingPolicy().decide(context(history, 20, remaining_recurrences=0))
     assert (decision.batch_size, decision.kind) == (64, ChoiceKind.INCUMBENT)
 
 
@@ -103,14 +103,14 @@ def test_a_size_that_cannot_reach_the_target_is_pruned_with_a_note_and_without_a
 
 def test_a_lowered_limit_ends_the_use_of_the_incumbent() -> None:
     history = [run(i, 64, 30) for i in range(6)] + [run(6 + i, 32, 12) for i in range(6)]
-    assert KnowledgeGradientPolicy().decide(context(history, 20, remaining_recurrences=0)).batch_size == 32
+    assert ThompsonSamplingPolicy().decide(context(history, 20, remaining_recurrences=0)).batch_size == 32
 
 
 def test_the_only_size_that_reaches_is_retried_after_an_exhausted_attempt() -> None:
     history = [run(i, 64, (17, 19, 15, 20, 18)[i % 5]) for i in range(10)]
     history += [run(10 + i, other, 20, EXHAUSTED) for i, other in enumerate((32, 32, 128, 128))]
     history.append(run(14, 64, 20, EXHAUSTED))
-    assert KnowledgeGradientPolicy().decide(context(history, 20, recurrence=14, attempt=1)).batch_size == 64
+    assert ThompsonSamplingPolicy().decide(context(history, 20, recurrence=14, attempt=1)).batch_size == 64
 
 
 class TestNothingReaches:
@@ -126,24 +126,24 @@ class TestNothingReaches:
 
     def test_after_the_default_the_next_size_runs_rather_than_the_smallest(self) -> None:
         """The smallest size is the likeliest to reach, but costs more than its probability is worth."""
-        decision = KnowledgeGradientPolicy().decide(context([run(0, 64, 20, EXHAUSTED)], 20, recurrence=0, attempt=1))
+        decision = ThompsonSamplingPolicy().decide(context([run(0, 64, 20, EXHAUSTED)], 20, recurrence=0, attempt=1))
         assert decision.batch_size == 32
 
     def test_a_size_that_reaches_late_ends_the_single_attempts(self) -> None:
         never, reached = attempts_of({}, 20, 3), run(3, 128, 19)
-        decision = KnowledgeGradientPolicy().decide(context([*never, reached], 20, remaining_recurrences=0))
+        decision = ThompsonSamplingPolicy().decide(context([*never, reached], 20, remaining_recurrences=0))
         assert (decision.batch_size, decision.kind, decision.last_attempt) == (128, ChoiceKind.INCUMBENT, False)
 
     def test_a_raised_limit_tries_every_size_again(self) -> None:
         history = [run(0, size, 20, EXHAUSTED, attempt) for attempt, size in enumerate((64, 128, 32, 256, 16))]
-        assert KnowledgeGradientPolicy().decide(context(history, 20)).last_attempt
-        raised = KnowledgeGradientPolicy().decide(context(history, 80))
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
+        raised = ThompsonSamplingPolicy().decide(context(history, 80))
         assert (raised.batch_size, raised.last_attempt) == (64, False)
 
     def test_attempts_that_always_end_before_the_limit_are_repeated_once(self) -> None:
         history = [run(i, size, 12, EXHAUSTED) for i, size in enumerate(SIZES * 2)]
-        assert not KnowledgeGradientPolicy().decide(context(history[:5], 20)).last_attempt
-        assert KnowledgeGradientPolicy().decide(context(history, 20)).last_attempt
+        assert not ThompsonSamplingPolicy().decide(context(history[:5], 20)).last_attempt
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
 
     @pytest.mark.parametrize("outcome", [EXHAUSTED, STOPPED])
     def test_each_size_runs_once_before_one_repeats_also_if_attempts_end_before_the_limit(
@@ -151,7 +151,7 @@ class TestNothingReaches:
     ) -> None:
         history: list[Observation] = []
         for attempt, epochs in enumerate((7, 9, 4, 12, 7)):
-            decision = KnowledgeGradientPolicy().decide(context(history, 60, recurrence=0, attempt=attempt))
+            decision = ThompsonSamplingPolicy().decide(context(history, 60, recurrence=0, attempt=attempt))
             assert not decision.last_attempt
             history.append(run(0, decision.batch_size, epochs, outcome, attempt))
         assert history[0].batch_size == 64
@@ -162,7 +162,7 @@ class TestNothingReaches:
             replace(context(history, 20), batch_sizes=(64,))
             for history in ([], [run(0, 64, 20, EXHAUSTED)], [run(i, 64, 20, EXHAUSTED) for i in range(2)])
         ]
-        decisions = [KnowledgeGradientPolicy().decide(each) for each in contexts]
+        decisions = [ThompsonSamplingPolicy().decide(each) for each in contexts]
         assert [each.last_attempt for each in decisions] == [False, True, True]
 
     def test_an_unlikely_size_is_not_tried(self) -> None:
@@ -170,9 +170,9 @@ class TestNothingReaches:
         other_job = [replace(run(i, 16, 300), from_other_job=True) for i in range(5)]
         history = [*other_job, *attempts_of({}, 20, 1)]
         later = [run(i, size, 20, EXHAUSTED) for i, size in enumerate((64, 128))]
-        decision = KnowledgeGradientPolicy().decide(context([*other_job, *later], 20))
+        decision = ThompsonSamplingPolicy().decide(context([*other_job, *later], 20))
         assert decision.last_attempt
-        assert KnowledgeGradientPolicy().decide(context(history, 20)).last_attempt
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -200,7 +200,7 @@ def test_a_distant_limit_changes_no_decision(runs: list[Any]) -> None:
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
 
     def decided(limit: int | None) -> Decision:
-        return KnowledgeGradientPolicy().decide(context(history, limit))
+        return ThompsonSamplingPolicy().decide(context(history, limit))
 
     without, distant = decided(None), decided(10**18)
     assert (without.batch_size, without.kind) == (distant.batch_size, distant.kind)
@@ -220,7 +220,7 @@ def test_a_distant_limit_changes_no_decision(runs: list[Any]) -> None:
 )
 def test_every_history_and_limit_gives_a_decision_with_finite_figures(runs: list[Any], max_epochs: int) -> None:
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
-    decision = KnowledgeGradientPolicy().decide(context(history, max_epochs))
+    decision = ThompsonSamplingPolicy().decide(context(history, max_epochs))
     figures = [decision.stop_cost_joules or 0.0]
     for arm in decision.arms:
         figures += [arm.mean_cost_joules or 0.0, arm.low_cost_joules or 0.0, arm.high_cost_joules or 0.0]

@@ -20,7 +20,7 @@ RUNS = st.lists(st.tuples(st.sampled_from(SIZES), st.floats(10.0, 1000.0), OUTCO
 EXCLUDED = st.sets(st.sampled_from([size for size in SIZES if size != DEFAULT]))
 
 
-@pytest.mark.parametrize("name", ["knowledgeGradient", "zeus", "grid", "default"])
+@pytest.mark.parametrize("name", ["thompsonSampling", "zeus", "grid", "default"])
 @given(runs=RUNS, excluded=EXCLUDED, attempt=st.integers(0, 2))
 def test_no_policy_chooses_an_excluded_arm(
     name: str, runs: list[tuple[int, float, Outcome]], excluded: set[int], attempt: int
@@ -52,7 +52,7 @@ def test_the_incumbent_falls_back_to_the_cheapest_arm_that_is_left(
 ) -> None:
     runs = [(64, 200.0, Outcome.REACHED), (32, 100.0, Outcome.REACHED), (128, 150.0, Outcome.REACHED)] * 4
     context = context_after([32, 64, 128], 64, runs, remaining_recurrences=0)
-    policy = policy_named("knowledgeGradient")
+    policy = policy_named("thompsonSampling")
     assert policy.decide(context).batch_size == 32
     guarded = policy.decide(replace(context, excluded=(Configuration(32),)))
     assert guarded.batch_size == 128
@@ -65,7 +65,7 @@ def test_a_cheaper_arm_that_may_not_run_is_no_reason_for_trials(
 ) -> None:
     """Neither an excluded arm nor one that crashed too often counts as a saving that a trial may give."""
     runs = [(64, 200.0, Outcome.REACHED), (32, 100.0, Outcome.REACHED), (16, 40.0, Outcome.REACHED)] * 4
-    policy = policy_named("knowledgeGradient")
+    policy = policy_named("thompsonSampling")
     excluded = policy.decide(context_after([16, 32, 64], 64, runs, excluded=(Configuration(16),)))
     crashed = policy.decide(context_after([16, 32, 64], 64, [*runs, *[(16, 1.0, Outcome.CRASHED)] * 3]))
     for decision in (excluded, crashed):
@@ -74,7 +74,7 @@ def test_a_cheaper_arm_that_may_not_run_is_no_reason_for_trials(
 
 def test_an_excluded_arm_still_informs_about_the_others(context_after: Callable[..., DecisionContext]) -> None:
     runs = [(64, 200.0, Outcome.REACHED), (32, 100.0, Outcome.REACHED)] * 4
-    policy = policy_named("knowledgeGradient")
+    policy = policy_named("thompsonSampling")
     with_it = policy.decide(context_after([16, 32, 64], 64, runs, excluded=(Configuration(32),))).arms
     without = policy.decide(context_after([16, 32, 64], 64, runs)).arms
     assert [arm.mean_cost_joules for arm in with_it] == [arm.mean_cost_joules for arm in without]
@@ -85,4 +85,4 @@ def test_a_job_whose_other_arms_all_crashed_is_told_which_are_excluded(
 ) -> None:
     context = context_after([32, 64], 64, [(64, 1.0, Outcome.CRASHED)] * 3, excluded=(Configuration(32),))
     with pytest.raises(NoFeasibleArmError, match=r"but 32, which the metric guard excludes, crashed: 64 \(3 times\)"):
-        policy_named("knowledgeGradient").decide(context)
+        policy_named("thompsonSampling").decide(context)

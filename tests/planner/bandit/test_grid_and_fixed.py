@@ -67,7 +67,7 @@ def test_a_success_resets_the_crashes_of_an_arm(context_after: ContextAfter, nam
 
 
 def test_an_unknown_policy_or_setting_is_rejected_with_the_valid_ones() -> None:
-    with pytest.raises(UsageError, match="'greedy'; the policies are: knowledgeGradient, thompsonSampling, zeus"):
+    with pytest.raises(UsageError, match="'greedy'; the policies are: thompsonSampling, zeus"):
         policy_named("greedy")
     with pytest.raises(UsageError, match="window"):
         policy_named("grid", window=3)

@@ -9,10 +9,10 @@ import pytest
 
 from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.cost_posterior import cost_posterior
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import NoisePrior
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.trial_value import knowledge_gain
 from wattloop_planner.simulation.job_trace import job_trace
 from wattloop_planner.simulation.simulator import Scenario, simulate
@@ -26,7 +26,7 @@ class Compared:
     """The policy, and a new one for each review that it is asked for."""
 
     def __init__(self) -> None:
-        self._policy = KnowledgeGradientPolicy()
+        self._policy = ThompsonSamplingPolicy()
         self.contexts: list[DecisionContext] = []
         self.reviews: list[tuple[float | None, float | None]] = []
 
@@ -36,7 +36,7 @@ class Compared:
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         found = self._policy.review(context, decision, partial)
-        self.reviews.append((found, KnowledgeGradientPolicy().review(context, decision, partial)))
+        self.reviews.append((found, ThompsonSamplingPolicy().review(context, decision, partial)))
         return found
 
 

@@ -11,9 +11,9 @@ import pytest
 from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid_policy import GridPolicy
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Outcome
 
@@ -27,13 +27,13 @@ def with_other_target(context: DecisionContext) -> DecisionContext:
 
 
 @pytest.mark.parametrize("runs", [RUNS, [(64, 900.0, Outcome.EXHAUSTED)] * 4])
-@pytest.mark.parametrize("policy", [KnowledgeGradientPolicy(), ZeusPolicy(), GridPolicy(), FixedPolicy()])
+@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy(), FixedPolicy()])
 def test_a_policy_decides_as_for_a_new_job(policy: Policy, context_after: Context, runs: list[Any]) -> None:
     context = with_other_target(context_after(SIZES, 64, runs, max_epochs=100))
     assert policy.decide(context) == policy.decide(replace(context, observations=()))
 
 
-@pytest.mark.parametrize("policy", [KnowledgeGradientPolicy(), ZeusPolicy(), GridPolicy()])
+@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy()])
 def test_crashes_count_regardless_of_the_target_and_a_run_ends_their_row(
     policy: Policy, context_after: Context
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_window_counts_only_observations_that_give_epochs(context_after: Conte
     context = replace(context, observations=first + last)
 
     def decide(window: int, context: DecisionContext) -> Decision:
-        return KnowledgeGradientPolicy(window=window).decide(context)
+        return ThompsonSamplingPolicy(window=window).decide(context)
 
     assert decide(3, context) == decide(0, context)
     assert [arm.observations for arm in decide(3, context).arms] == [0, 1, 1, 0]
@@ -73,6 +73,6 @@ def test_a_window_counts_only_observations_that_give_epochs(context_after: Conte
 def test_one_run_of_the_present_target_makes_its_arm_the_incumbent(context_after: Context) -> None:
     context = with_other_target(context_after(SIZES, 64, RUNS))
     present = replace(context.observations[0], recurrence=3, other_target=False)
-    decision = KnowledgeGradientPolicy().decide(replace(context, observations=(*context.observations, present)))
+    decision = ThompsonSamplingPolicy().decide(replace(context, observations=(*context.observations, present)))
     # The other sizes' runs are not counted, but make their costs of an epoch known.
     assert [arm.observations for arm in decision.arms] == [0, 0, 1, 0]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
 from wattloop_planner.bandit.grid_policy import GridPolicy
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
 
@@ -67,7 +67,7 @@ class SyntheticJob:
         if typical is not None:
             epochs, outcome = round(typical * math.exp(self._random.gauss(0.0, self.noise))), Outcome.REACHED
             stop = decision.stop_cost_joules
-            if decision.kind is ChoiceKind.TRIAL and isinstance(policy, KnowledgeGradientPolicy):
+            if decision.kind is ChoiceKind.TRIAL and isinstance(policy, ThompsonSamplingPolicy):
                 partial = PartialObservation(
                     decision.batch_size, 1.0, energy, 2.0, MAX_POWER_WATTS, energy, 2.0, parameters=decision.parameters
                 )
@@ -108,7 +108,7 @@ def moved_knobs(one: Configuration, other: Configuration) -> int:
 
 
 def test_the_default_configuration_runs_first() -> None:
-    decision = KnowledgeGradientPolicy().decide(context())
+    decision = ThompsonSamplingPolicy().decide(context())
     assert chosen(decision) == Configuration(256, (("learning_rate", "0.05"),))
 
 
@@ -116,7 +116,7 @@ def test_the_default_configuration_runs_first() -> None:
 @given(st.sampled_from(SIZES), st.floats(0.02, 2.0), st.integers(0, 1000))
 def test_the_first_trials_move_one_knob(default: int, best: float, seed: int) -> None:
     job = SyntheticJob(best, noise=0.1, seed=seed)
-    runs = job.runs(KnowledgeGradientPolicy(), 3, default)
+    runs = job.runs(ThompsonSamplingPolicy(), 3, default)
     for index, (decision, _) in enumerate(runs):
         if decision.kind is ChoiceKind.TRIAL and index == 1:
             assert moved_knobs(chosen(decision), chosen(runs[0][0])) == 1
@@ -125,7 +125,7 @@ def test_the_first_trials_move_one_knob(default: int, best: float, seed: int) ->
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(SIZES), st.floats(0.02, 2.0), st.integers(0, 1000))
 def test_a_trial_moves_one_knob_or_is_believed_cheaper_than_the_incumbent(default: int, best: float, seed: int) -> None:
-    runs = SyntheticJob(best, noise=0.1, seed=seed).runs(KnowledgeGradientPolicy(), 8, default)
+    runs = SyntheticJob(best, noise=0.1, seed=seed).runs(ThompsonSamplingPolicy(), 8, default)
     for index, (decision, _) in enumerate(runs):
         if decision.kind is not ChoiceKind.TRIAL:
             continue
@@ -141,13 +141,13 @@ def test_most_jobs_run_a_nearly_best_configuration_within_a_third_of_the_runs_of
         costs_of = context(default=default).space.configurations
         for seed in range(6):
             job = SyntheticJob(best=(0.1, 0.2, 0.4)[seed % 3], noise=0.1, seed=seed)
-            runs = job.runs(KnowledgeGradientPolicy(), 6, default)
+            runs = job.runs(ThompsonSamplingPolicy(), 6, default)
             found.append(min(job.cost(chosen(d)) for d, _ in runs) <= 1.15 * min(map(job.cost, costs_of)))
     assert sum(found) >= 0.6 * len(found)
 
 
 def test_a_configuration_that_diverged_is_not_tried_again() -> None:
-    runs = SyntheticJob(best=0.05, noise=0.1).runs(KnowledgeGradientPolicy(), 40)
+    runs = SyntheticJob(best=0.05, noise=0.1).runs(ThompsonSamplingPolicy(), 40)
     diverged = [chosen(decision) for decision, observation in runs if observation.outcome is Outcome.DIVERGED]
     assert diverged
     assert len(set(diverged)) == len(diverged)
@@ -156,7 +156,7 @@ def test_a_configuration_that_diverged_is_not_tried_again() -> None:
 def diverged_at(configuration: Configuration) -> tuple[Observation, ...]:
     """A default that reached the target, and another configuration that diverged."""
     job = SyntheticJob()
-    _, first = job.attempt(KnowledgeGradientPolicy(), context())
+    _, first = job.attempt(ThompsonSamplingPolicy(), context())
     return first, replace(
         first, recurrence=1, batch_size=configuration.batch_size, parameters=configuration.parameters,
         outcome=Outcome.DIVERGED, epochs=1.0,
@@ -164,13 +164,13 @@ def diverged_at(configuration: Configuration) -> tuple[Observation, ...]:
 
 
 def test_divergence_excludes_neither_a_neighbouring_batch_size_nor_a_neighbouring_value() -> None:
-    decision = KnowledgeGradientPolicy().decide(context(diverged_at(Configuration(256, (("learning_rate", "0.2"),)))))
+    decision = ThompsonSamplingPolicy().decide(context(diverged_at(Configuration(256, (("learning_rate", "0.2"),)))))
     pruned = {arm.configuration: arm.note for arm in decision.arms if arm.pruned}
     assert pruned == {Configuration(256, (("learning_rate", "0.2"),)): "diverged"}
 
 
 def test_divergence_makes_the_value_seem_longer_and_leaves_the_batch_sizes_with_other_values() -> None:
-    policy = KnowledgeGradientPolicy()
+    policy = ThompsonSamplingPolicy()
 
     observations = diverged_at(Configuration(256, (("learning_rate", "0.2"),)))
     before, after = (mean_costs(policy.decide(context(each))) for each in (observations[:1], observations))
@@ -184,12 +184,12 @@ def test_divergence_makes_the_value_seem_longer_and_leaves_the_batch_sizes_with_
 def test_a_configuration_that_has_reached_the_target_stays_after_it_diverged() -> None:
     first, _ = diverged_at(Configuration(256))
     again = replace(first, recurrence=1, outcome=Outcome.DIVERGED, epochs=1.0)
-    decision = KnowledgeGradientPolicy().decide(context((first, again)))
+    decision = ThompsonSamplingPolicy().decide(context((first, again)))
     assert not any(arm.note == "diverged" for arm in decision.arms)
 
 
 def test_a_configuration_is_tried_again_after_it_diverged_in_another_regime() -> None:
-    window = KnowledgeGradientPolicy(window=1)
+    window = ThompsonSamplingPolicy(window=1)
     first, diverged = diverged_at(Configuration(256, (("learning_rate", "0.2"),)))
     decision = window.decide(context((first, diverged, replace(first, recurrence=2))))
     assert not any(arm.pruned for arm in decision.arms)
@@ -200,12 +200,12 @@ def test_a_configuration_is_tried_again_after_it_diverged_in_another_regime() ->
 def test_the_order_of_candidates_and_parameters_changes_no_decision(candidates: list[str], swapped: bool) -> None:
     job = SyntheticJob(noise=0.1)
     observations = tuple(
-        replace(o, parameters=(*o.parameters, ("optimizer", "sgd"))) for _, o in job.runs(KnowledgeGradientPolicy(), 4)
+        replace(o, parameters=(*o.parameters, ("optimizer", "sgd"))) for _, o in job.runs(ThompsonSamplingPolicy(), 4)
     )
     rate = replace(RATE, candidates=tuple(candidates))
     parameters = (OPTIMIZER, rate) if swapped else (rate, OPTIMIZER)
-    usual = KnowledgeGradientPolicy().decide(context(observations, (RATE, OPTIMIZER)))
-    other = KnowledgeGradientPolicy().decide(context(observations, parameters))
+    usual = ThompsonSamplingPolicy().decide(context(observations, (RATE, OPTIMIZER)))
+    other = ThompsonSamplingPolicy().decide(context(observations, parameters))
     assert (other.batch_size, dict(other.parameters)) == (usual.batch_size, dict(usual.parameters))
 
 
@@ -216,9 +216,9 @@ def test_the_unit_of_a_linear_parameter_changes_no_decision() -> None:
         parameter = Parameter("dropout", Scale.LINEAR, tuple(values), values[0])
         observations = tuple(
             replace(o, parameters=(("dropout", values[0]),))
-            for _, o in SyntheticJob().runs(KnowledgeGradientPolicy(), 1)
+            for _, o in SyntheticJob().runs(ThompsonSamplingPolicy(), 1)
         )
-        decision = KnowledgeGradientPolicy().decide(context(observations, (parameter,)))
+        decision = ThompsonSamplingPolicy().decide(context(observations, (parameter,)))
         decisions.append((decision.batch_size, values.index(dict(decision.parameters)["dropout"])))
     assert decisions[0] == decisions[1]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.start_up_jobs import RECURRENCES, Comparison
 from support.test_sets.parameters import exhaustive_after
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
 from wattloop_planner.bandit.start_ups import EpochForecast, StartUps
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.trial_value import best_stop
 from wattloop_planner.observations import Observation, Outcome, StartUp
 
@@ -168,7 +168,7 @@ def test_a_policy_that_learns_the_start_ups_pays_little_more_than_one_that_knows
 
 @given(start=st.floats(0, 1e6), epochs=st.floats(2, 50))
 def test_costs_of_arms_are_those_without_a_start_and_one_start(start: float, epochs: float) -> None:
-    policy = KnowledgeGradientPolicy()
+    policy = ThompsonSamplingPolicy()
     plain = policy.decide(context(run(0, 64, epochs), run(1, 32, 8)))
     started = policy.decide(context(run(0, 64, epochs, start), run(1, 32, 8, start)))
     for before, after in zip(plain.arms, started.arms, strict=True):
@@ -185,7 +185,7 @@ def reviewed(start_joules: float, *, is_measured: bool) -> tuple[float, float]:
     if not is_measured:
         each = known.energy_joules / known.epochs
         known = replace(known, start_up=None, epoch_energy_joules=each)
-    policy, decided = KnowledgeGradientPolicy(), context(known)
+    policy, decided = ThompsonSamplingPolicy(), context(known)
     decision = policy.decide(decided)
     assert decision.kind is ChoiceKind.TRIAL
     paid = start_joules + EPOCH_JOULES / 3
@@ -218,7 +218,7 @@ def test_a_stop_wastes_a_start(mean: float, spread: float, failing: float, start
 
 
 def test_the_bound_of_an_attempts_cost_includes_the_start() -> None:
-    policy = KnowledgeGradientPolicy(max_cost_ratio=2.0, horizon=0.0, horizon_growth=0.0)
+    policy = ThompsonSamplingPolicy(max_cost_ratio=2.0, horizon=0.0, horizon_growth=0.0)
     decision = policy.decide(context(run(0, 64, 10, 3000.0), run(1, 64, 10, 3000.0)))
     (incumbent,) = (arm for arm in decision.arms if arm.batch_size == 64)
     assert incumbent.mean_cost_joules is not None

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.posterior import Posterior
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.simulation_options import options_of_command
 from wattloop_planner.simulation.simulation_summary import costs_by_recurrence
@@ -106,9 +106,9 @@ def test_images_change_nothing_while_runs_are_alike(runs: list[tuple[float, int]
 
 @dataclass
 class ImageEachNight:
-    """Policy `knowledgeGradient` of a job that runs another image in each recurrence."""
+    """Policy `thompsonSampling` of a job that runs another image in each recurrence."""
 
-    policy: KnowledgeGradientPolicy = field(default_factory=lambda: KnowledgeGradientPolicy(describe_arms=False))
+    policy: ThompsonSamplingPolicy = field(default_factory=lambda: ThompsonSamplingPolicy(describe_arms=False))
 
     def decide(self, context: DecisionContext) -> Decision:
         return self.policy.decide(_with_images(context))
@@ -157,4 +157,4 @@ def test_a_new_image_each_night_costs_at_most_two_percent(
         runs = (costs_by_recurrence(100, list(simulate(each.scenario, make(), each.seed))) for each in tasks)
         return sum(map(sum, runs))
 
-    assert cost(ImageEachNight) <= 1.02 * cost(partial(KnowledgeGradientPolicy, describe_arms=False))
+    assert cost(ImageEachNight) <= 1.02 * cost(partial(ThompsonSamplingPolicy, describe_arms=False))

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from wattloop.wire.environment import RunTarget
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.unreached_target import (
     REFERENCE_RECURRENCES,
     closest_arm,
@@ -69,7 +69,7 @@ ALL_TRIED = (
 
 
 def test_the_cheapest_size_that_comes_closest_becomes_the_habit_and_not_the_likeliest() -> None:
-    decision = KnowledgeGradientPolicy().decide(context_of(*ALL_TRIED))
+    decision = ThompsonSamplingPolicy().decide(context_of(*ALL_TRIED))
     assert (decision.batch_size, decision.last_attempt) == (64, True)
     assert decision.reason == (
         "no batch size is expected to reach accuracy 0.99; 64 is the cheapest of those that come closest (0.932); "
@@ -126,7 +126,7 @@ def test_only_recent_whole_runs_of_the_same_training_predict() -> None:
 def test_a_recurrence_retries_only_while_another_size_may_well_reach(threshold: float, futile: bool) -> None:
     context = replace(context_of(run(0, 64), threshold=threshold), recurrence=0, attempt=1)
     assert retries_are_futile(context) is futile
-    assert KnowledgeGradientPolicy().decide(context).last_attempt is futile
+    assert ThompsonSamplingPolicy().decide(context).last_attempt is futile
 
 
 def test_a_run_that_still_improved_at_its_end_does_not_make_retries_futile() -> None:

@@ -81,7 +81,7 @@ def test_the_seed_changes_what_is_drawn_and_nothing_else(tmp_path: Path) -> None
 
 def test_the_default_policy_shows_mean_and_sd_of_log_cost(tmp_path: Path) -> None:
     history = HEADER + "".join(f"{i},0,16,{10 + i % 3},1\n" for i in range(12))
-    assert replay(tmp_path, history, "knowledgeGradient") == 0
+    assert replay(tmp_path, history, "thompsonSampling") == 0
     last = {arm["batch_size"]: arm for arm in table(tmp_path / "arms.csv") if arm["step"] == "12"}
     assert set(last) == {"8", "16", "32"}
     assert float(last["16"]["mean"]) == pytest.approx(math.log(11), abs=0.05)
@@ -90,7 +90,7 @@ def test_the_default_policy_shows_mean_and_sd_of_log_cost(tmp_path: Path) -> Non
 
 def test_epochs_and_epoch_costs_are_distinguished_if_present(tmp_path: Path) -> None:
     header = "recurrence,attempt,batch_size,cost_joules,reached,epochs,epoch_cost_joules,outcome\n"
-    assert replay(tmp_path, header + "0,0,16,100,1,10,10,reached\n1,0,8,0,0,,,crashed\n", "knowledgeGradient") == 0
+    assert replay(tmp_path, header + "0,0,16,100,1,10,10,reached\n1,0,8,0,0,,,crashed\n", "thompsonSampling") == 0
     last = {arm["batch_size"]: arm for arm in table(tmp_path / "arms.csv") if arm["step"] == "2"}
     assert float(last["16"]["mean"]) == pytest.approx(math.log(100), abs=0.05)
 
@@ -142,7 +142,7 @@ RATES = HEADER.replace("\n", ",param:learning_rate\n") + "0,0,16,10,1,0.1\n1,0,1
 
 def test_parameters_are_read_from_the_history_and_written_with_each_decision(tmp_path: Path) -> None:
     picture = str(tmp_path / "posterior.png")
-    assert replay(tmp_path, RATES, "knowledgeGradient", parameter="learning_rate=0.1,0.4,1.6", picture=picture) == 0
+    assert replay(tmp_path, RATES, "thompsonSampling", parameter="learning_rate=0.1,0.4,1.6", picture=picture) == 0
     steps = table(tmp_path / "out.csv")
     assert (steps[0]["drawn"], steps[0]["param:learning_rate"]) == ("16", "0.1")
     assert (steps[-1]["drawn"], steps[-1]["param:learning_rate"]) != ("16", "0.1")
@@ -167,7 +167,7 @@ def test_parameters_are_read_from_the_history_and_written_with_each_decision(tmp
 def test_invalid_parameters_are_refused(
     tmp_path: Path, parameter: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert replay(tmp_path, RATES, "knowledgeGradient", parameter=parameter) == 2
+    assert replay(tmp_path, RATES, "thompsonSampling", parameter=parameter) == 2
     assert message in capsys.readouterr().err
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.simulation.job_trace import JobTrace, job_trace
 from wattloop_planner.simulation.simulator import Scenario, simulate
@@ -27,7 +27,7 @@ class RecordedPolicy:
     """The default policy; records its inputs and answers with their moments, in order."""
 
     def __init__(self) -> None:
-        self._policy = KnowledgeGradientPolicy()
+        self._policy = ThompsonSamplingPolicy()
         self._answers: list[tuple[Moment, object, object]] = []
 
     def decide(self, context: DecisionContext) -> Decision:

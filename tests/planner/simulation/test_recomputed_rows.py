@@ -12,7 +12,7 @@ import pytest
 from support.test_sets.parameters import exhaustive_after
 
 Table = list[dict[str, str]]
-POLICIES = ("knowledgeGradient", "thompsonSampling", "zeus", "grid", "default")
+POLICIES = ("thompsonSampling", "zeus", "grid", "default")
 
 
 def table(path: Path) -> Table:

@@ -27,12 +27,12 @@ def test_the_output_has_the_documented_columns_and_one_summary_per_job(
     )
     found = rows(tmp_path / "out.csv")
     assert {(r["job"], r["gpu"], r["policy"], r["seed"]) for r in found} == {
-        ("digits-mlp", "A40", "knowledgeGradient", seed) for seed in "12"
+        ("digits-mlp", "A40", "thompsonSampling", seed) for seed in "12"
     }
     output = capsys.readouterr()
     assert output.out == ""
     assert (
-        "digits-mlp on A40, policy knowledgeGradient, 2 seeds: cost relative to the best fixed choice: first 20"
+        "digits-mlp on A40, policy thompsonSampling, 2 seeds: cost relative to the best fixed choice: first 20"
         in output.err
     )
     assert "dead recurrences 0" in output.err
@@ -55,7 +55,7 @@ def test_automatic_recurrences_are_twice_the_sizes_times_the_limits(simulate: Si
 
 def test_the_path_depends_only_on_seed_recurrence_attempt_and_batch_size(simulate: Simulate, tmp_path: Path) -> None:
     drawn: dict[tuple[str, ...], set[str]] = {}
-    for policy in ("knowledgeGradient", "thompsonSampling", "zeus", "grid", "default"):
+    for policy in ("thompsonSampling", "zeus", "grid", "default"):
         assert simulate(policy=policy, job=policy, gpu=policy, seeds="1-3") == 0
         for row in rows(tmp_path / "out.csv"):
             key = (row["seed"], row["recurrence"], row["attempt"], row["batch_size"])
@@ -196,7 +196,7 @@ def test_a_file_of_100_megabytes_is_rejected(
     ("options", "sizes"),
     [({"max_epochs": 3}, {"8", "16", "32"}), ({"target_metric": 0.99, "default_batch_size": 32}, {"32"})],
 )
-@pytest.mark.parametrize("policy", ["knowledgeGradient", "grid", "default"])
+@pytest.mark.parametrize("policy", ["thompsonSampling", "grid", "default"])
 def test_a_job_that_no_batch_size_reaches_has_one_attempt_per_recurrence_once_that_is_known(
     simulate: Simulate,
     tmp_path: Path,
@@ -211,7 +211,7 @@ def test_a_job_that_no_batch_size_reaches_has_one_attempt_per_recurrence_once_th
     assert {row["outcome"] for row in rows} == {"exhausted"}
     assert [int(row["recurrence"]) for row in rows if int(row["recurrence"]) >= 4] == list(range(4, 12))
     first = [row["batch_size"] for row in rows if row["recurrence"] == "0"]
-    if policy == "knowledgeGradient":
+    if policy == "thompsonSampling":
         assert (set(first), len(first)) == (sizes, max(len(sizes), 2))
     assert len(first) <= 4
     output = capsys.readouterr().err
@@ -228,7 +228,7 @@ WRONG = {
     "a default without training rows": ({"default_batch_size": 128}, "train.csv: column batch_size: found no row"),
     "eta out of range": ({"eta": 1.5}, "--eta: found '1.5', expected a number from 0 to 1"),
     "eta no number": ({"eta": "nan"}, "--eta: found 'nan'"),
-    "an unknown policy": ({"policy": "best"}, "--policy: found 'best', expected one of knowledgeGradient"),
+    "an unknown policy": ({"policy": "best"}, "--policy: found 'best', expected one of thompsonSampling"),
     "no recurrence": ({"recurrences": 0}, "--recurrences: found '0'"),
     "seeds backwards": ({"seeds": "5-1"}, "--seeds: found '5-1'"),
     "a stop of another name": ({"stop": "now"}, "--stop: found 'now', expected inside or epoch-end"),

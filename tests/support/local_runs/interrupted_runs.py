@@ -51,7 +51,7 @@ for _module in (
     "wattloop_operator.local.live_view",
     "wattloop_planner.bandit.change_detection",
     "wattloop_planner.bandit.curve_model",
-    "wattloop_planner.bandit.knowledge_gradient",
+    "wattloop_planner.bandit.thompson_sampling",
 ):
     importlib.import_module(_module)
 assert write_plots, "imported here for the same reason"

@@ -195,7 +195,7 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
     settings = {"max_cost_ratio": ratio, "crash_budget": spec.crash_budget}
     if choice.fixed is not None:
         return "default", settings
-    model = choice.knowledge_gradient or choice.thompson_sampling
+    model = choice.thompson_sampling
     return choice.name.value, settings | {"window": 0 if model is None else model.window or 0}
 
 
@@ -332,7 +332,7 @@ def advice_for(snapshot: Snapshot, context: DecisionContext, decision: Decision)
     if not any(arm.mean_cost_joules is not None and not arm.observations for arm in arms):
         # Another policy has no estimates of what never ran.
         with suppress(NoFeasibleArmError):
-            arms = policy_named("knowledgeGradient").decide(replace(context, attempt=0)).arms or arms
+            arms = policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms
     return advice_of(snapshot, context, decision, _power_limit(snapshot, decision.batch_size)[0], arms)
 
 
@@ -386,7 +386,7 @@ def _decision_record(
 
 
 def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
-    choice = spec.policy.zeus or spec.policy.knowledge_gradient or spec.policy.thompson_sampling
+    choice = spec.policy.zeus or spec.policy.thompson_sampling
     return 0 if choice is None else choice.seed
 
 

@@ -240,7 +240,7 @@ def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
     assert [each.recurrence for each in context.observations] == [*range(index), index + 1]
 
 
-@pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"thompsonSampling": {}}, {"fixed": {}}, {"zeus": {}}])
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}, {"zeus": {}}])
 def test_the_cost_ratio_limits_the_attempts_of_every_policy(
     backend_with: Callable[..., ModelBackend], policy: dict[str, object]
 ) -> None:

@@ -29,7 +29,7 @@ def end(backend: ModelBackend, name: str) -> None:
 
 def forget(backend: ModelBackend, token: str, *batch_sizes: int) -> None:
     sizes = {"batchSizes": list(batch_sizes)} if batch_sizes else {}
-    backend.change_spec(policy={"knowledgeGradient": {}, "forget": {"token": token, **sizes}})
+    backend.change_spec(policy={"thompsonSampling": {}, "forget": {"token": token, **sizes}})
 
 
 def learned(backend: ModelBackend) -> list[tuple[int, int]]:
@@ -104,7 +104,7 @@ def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(b
 
 
 def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(policy={"knowledgeGradient": {}, "forget": {"token": "first"}})
+    backend = backend_with(policy={"thompsonSampling": {}, "forget": {"token": "first"}})
     run_once(backend)
     assert learned(backend) == [(0, 64)]
     assert backend.events == []
@@ -113,7 +113,7 @@ def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callab
 def test_a_request_that_is_removed_stays_in_force(backend: ModelBackend) -> None:
     forget(backend, "first")
     backend.reconcile()
-    backend.change_spec(policy={"knowledgeGradient": {}})
+    backend.change_spec(policy={"thompsonSampling": {}})
     backend.reconcile()
     assert learned(backend) == []
 

@@ -17,7 +17,7 @@ from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision_vi
 BackendWith = Callable[..., ModelBackend]
 EPOCHS = {16: 14, 32: 10, 64: 12, 128: 30}
 PROFILE = tuple(LimitMeasurement(watts, joules, 10.0, 0.1) for watts, joules in ((200.0, 80.0), (300.0, 100.0)))
-POLICIES: list[dict[str, Any]] = [{each: {}} for each in ("knowledgeGradient", "thompsonSampling", "zeus", "fixed")]
+POLICIES: list[dict[str, Any]] = [{each: {}} for each in ("thompsonSampling", "zeus", "fixed")]
 GUARD = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "metricGuard": {"margin": "0.01"}}
 
 

@@ -112,8 +112,8 @@ def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive(
         ({"objective": {**OBJECTIVE, "maxEpochs": 60}}, False),
         ({"objective": {**OBJECTIVE, "energyWeightPercent": 10}}, False),
         ({"objective": {**OBJECTIVE, "target": {"metric": "accuracy", "threshold": "0.8"}}}, False),
-        ({"policy": {"thompsonSampling": {}}}, False),
-        ({"policy": {"knowledgeGradient": {"seed": 5}}}, False),
+        ({"policy": {"zeus": {}}}, False),
+        ({"policy": {"thompsonSampling": {"seed": 5}}}, False),
         ({"mode": "Advise"}, False),
         ({"reporting": {"source": "Logs"}}, False),
     ],
@@ -318,12 +318,12 @@ def results(spec: dict[str, Any], disruptions: list[int | None]) -> list[dict[st
 
 MANY = {"successfulHistoryLimit": 100, "failedHistoryLimit": 100}
 POLICIES: list[dict[str, Any]] = [
-    {"policy": {"knowledgeGradient": {}}},
+    {"policy": {"thompsonSampling": {}}},
     {"policy": {"thompsonSampling": {"seed": 3}}},
     {"policy": {"zeus": {}}},
     {"policy": {"fixed": {}}},
     {
-        "policy": {"knowledgeGradient": {"seed": 1}},
+        "policy": {"thompsonSampling": {"seed": 1}},
         "objective": {**OBJECTIVE, "metricGuard": {"margin": "0.05"}},
     },
     {"mode": "Advise"},

@@ -119,7 +119,7 @@ def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_seco
     assert (savings.cost_joules, savings.recurrences) == (None, 0)
 
 
-@pytest.mark.parametrize("policy", [{"zeus": {}}, {"fixed": {}}, {"knowledgeGradient": {}}])
+@pytest.mark.parametrize("policy", [{"zeus": {}}, {"fixed": {}}, {"thompsonSampling": {}}])
 def test_the_advice_of_every_policy_has_an_expected_saving(backend_with: Backends, policy: dict[str, Any]) -> None:
     backend = backend_with(**{**ADVISE, "policy": policy})
     run_once(backend)

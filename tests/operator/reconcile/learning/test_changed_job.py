@@ -74,7 +74,7 @@ def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
     return ready.status, ready.reason, ready.message
 
 
-@pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"zeus": {}}, {"fixed": {}}])
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}])
 def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     backend_with: Callable[..., ModelBackend], policy: dict[str, Any]
 ) -> None:
@@ -186,7 +186,7 @@ KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit"
 
 HIGHER = {"metric": "accuracy", "threshold": "0.93"}
 TWICE = {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}
-MODEL: dict[str, Any] = {"knowledgeGradient": {}}
+MODEL: dict[str, Any] = {"thompsonSampling": {}}
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ JOB: dict[str, Any] = {
     "successfulHistoryLimit": 1000,
 }
 CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
-FORGET_ALL: dict[str, Any] = {"knowledgeGradient": {}, "forget": {"token": "now"}}
-FORGET_32: dict[str, Any] = {"knowledgeGradient": {}, "forget": {"token": "now", "batchSizes": [32]}}
+FORGET_ALL: dict[str, Any] = {"thompsonSampling": {}, "forget": {"token": "now"}}
+FORGET_32: dict[str, Any] = {"thompsonSampling": {}, "forget": {"token": "now", "batchSizes": [32]}}
 # The final metric of each batch size; the smaller one is cheaper and worse.
 FINALS = {64: 0.95, 32: 0.92}
 

@@ -57,7 +57,7 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
 @settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(
     runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
-    policy=st.sampled_from([{"knowledgeGradient": {}}, {"zeus": {}}]),
+    policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}]),
 )
 def test_losing_the_store_or_the_objects_changes_no_decision(
     runs: list[tuple[bool, int]], policy: dict[str, Any]

@@ -51,7 +51,7 @@ CHANGES = st.one_of(
     st.tuples(
         st.just("policy"),
         st.sampled_from(
-            [{"knowledgeGradient": {}}, {"knowledgeGradient": {"window": 4}}, {"thompsonSampling": {}}, {"zeus": {}}]
+            [{"thompsonSampling": {}}, {"thompsonSampling": {"window": 4}}, {"thompsonSampling": {}}, {"zeus": {}}]
         ),
     ),
     st.tuples(st.just("crashBudget"), st.sampled_from([1, 3])),
@@ -164,7 +164,7 @@ def test_decisions_and_reviews_are_those_of_an_operator_that_has_just_started(ch
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("crashBudget", 1), ("policy", {"knowledgeGradient": {"window": 1}}), ("policy", {"zeus": {}})]
+    ("name", "value"), [("crashBudget", 1), ("policy", {"thompsonSampling": {"window": 1}}), ("policy", {"zeus": {}})]
 )
 def test_changed_settings_of_the_policy_count_at_once(name: str, value: object) -> None:
     of_job = Changing(ModelBackend(job(**SPEC)), SPEC)

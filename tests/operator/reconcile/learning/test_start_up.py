@@ -96,7 +96,7 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
 
 
 @pytest.mark.parametrize("spec", exhaustive_after([{}, JOB]), ids=["limits are profiled", "one limit"])
-@pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"fixed": {}}], ids=["knowledgeGradient", "fixed"])
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}], ids=["thompsonSampling", "fixed"])
 @pytest.mark.parametrize(
     "slow_from", exhaustive_after([1, 0, 6]), ids=["from the second on", "always", "from the seventh on"]
 )
