@@ -41,3 +41,16 @@ class Estimate:
             (True, False)
         """
         return not self.low < 0 < self.high
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Expected cost of one recurrence with a configuration in joules, its start and retries included.
+
+    Attributes:
+        of_run: The expected cost, with the interval that contains that of 90 % of later recurrences.
+        expected: The same value, with the interval that contains the expected cost itself with 90 %.
+    """
+
+    of_run: Estimate
+    expected: Estimate

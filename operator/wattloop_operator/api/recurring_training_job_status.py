@@ -56,13 +56,15 @@ class ArmStatus(ApiModel):
     observations: int = Field(default=0, description="Number of runs of this batch size; crashes do not count.", ge=0)
     missed: int = Field(default=0, description="Number of these runs that did not reach the target.", ge=0)
     mean_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Expected cost of reaching the target with this batch size, in joules."
+        default=None,
+        description="Expected cost of a recurrence with this batch size, in joules: the mean of what its runs cost, if "
+        "one reached the target.",
     )
     low_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Lower bound of the central 90 % interval of the cost, in joules."
+        default=None, description="Lower bound of the cost of 90 % of later recurrences, in joules."
     )
     high_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Upper bound of the central 90 % interval of the cost, in joules."
+        default=None, description="Upper bound of the cost of 90 % of later recurrences, in joules."
     )
     crashes: int = Field(default=0, description="Number of consecutive crashes since the last success.", ge=0)
     pruned: bool = Field(
@@ -90,8 +92,8 @@ class Savings(ApiModel):
     """What the job saved: the expected cost of the default configuration less what was paid, learning included.
 
     If the cost of an epoch has changed, as by other data, only recurrences since the change are compared. Default runs
-    are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured, so they are
-    those of the default configuration's cost.
+    are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured, so those of
+    savings are those of the default configuration's expected cost. That of defaultCostJoules is of a later recurrence.
     """
 
     default_cost_joules: NonNegativeDecimalString | None = Field(
@@ -100,10 +102,10 @@ class Savings(ApiModel):
         "included, at the highest power limit.",
     )
     low_default_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Lower bound of defaultCostJoules."
+        default=None, description="Lower bound of the cost of 90 % of later such recurrences."
     )
     high_default_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Upper bound of defaultCostJoules."
+        default=None, description="Upper bound of the cost of 90 % of later such recurrences."
     )
     recurrences: int = Field(
         default=0,

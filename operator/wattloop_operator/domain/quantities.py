@@ -53,8 +53,12 @@ def energy_text(joules: float | None) -> str:
     return f"{number_text(joules / size)} {name}"
 
 
-def energy_estimate_text(joules: Estimate) -> str:
+def energy_estimate_text(joules: Estimate, interval: str = "") -> str:
     """An estimated energy, or cost, with its interval.
+
+    Args:
+        joules: The estimate.
+        interval: What the interval is of, with a colon and a space; empty where the text around says it.
 
     Example:
         >>> energy_estimate_text(Estimate(622_600.0, 382_800.0, 1_013_000.0))
@@ -62,7 +66,7 @@ def energy_estimate_text(joules: Estimate) -> str:
     """
     size, name = energy_unit(abs(joules.value))
     low, value, high = (number_text(each / size) for each in (joules.low, joules.value, joules.high))
-    return f"{value} {name} ({low} to {high})"
+    return f"{value} {name} ({interval}{low} to {high})"
 
 
 def time_text(seconds: float | None) -> str:

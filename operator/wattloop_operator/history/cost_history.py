@@ -74,7 +74,7 @@ def saving_sentence(history: JobHistory) -> str:
             f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}{unreached}. What was saved is not known "
             f"yet: {unknown_cause(savings)}."
         )
-    baseline = energy_estimate_text(default)
+    baseline = energy_estimate_text(default.of_run, "90 % of runs: ")
     if not savings.is_known:
         return (
             f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: "
@@ -85,7 +85,7 @@ def saving_sentence(history: JobHistory) -> str:
         mean = fmean(each.cost_joules or 0.0 for each in savings.latest)
         sentences.append(
             f"A recurrence costs {energy_text(mean)} now ({_mean_of(len(savings.latest))}): {saving_text(latest)} than "
-            f"the {baseline} of the default configuration."
+            f"in the default configuration, where it costs {baseline}."
         )
     else:
         sentences.append(f"A recurrence in the default configuration costs {baseline}.")

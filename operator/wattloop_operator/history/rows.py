@@ -39,7 +39,7 @@ class RecurrenceRow:
         default_cost_joules: Expected cost of a recurrence in the default configuration, the same in every row.
             None in rows before an epoch of it changed its cost, and before the default batch size has reached the
             target.
-        low_default_cost_joules: Lower end of its interval of 90 %.
+        low_default_cost_joules: Lower end of the interval of 90 % of such recurrences.
         high_default_cost_joules: Upper end of it.
         saving_percent: What its recurrence cost less than the default, in percent of it; in the row of the last
             attempt. None for a default run, if the target was missed, and until it is known.
@@ -148,7 +148,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             metric=record.metric,
             **_bounded(
                 ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules"),
-                savings.default if record.recurrence in purposes else None,
+                savings.default.of_run if savings.default and record.recurrence in purposes else None,
             ),
             **_bounded(
                 ("low_saving_percent", "saving_percent", "high_saving_percent"),

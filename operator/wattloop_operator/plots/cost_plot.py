@@ -86,7 +86,7 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
 
 
 def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme, width: float) -> None:
-    default = savings.default
+    default = None if savings.default is None else savings.default.of_run
     largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
     size, unit = energy_unit(largest)
     colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)

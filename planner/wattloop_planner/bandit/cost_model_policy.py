@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionCo
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import NoisePrior
+from wattloop_planner.bandit.run_costs import RunCosts, attempts_of
 from wattloop_planner.observations import Observation, Outcome
 
 DEFAULT_NOISE = NoisePrior()
@@ -128,29 +129,29 @@ class CostModelPolicy(ABC):
         unlimited = math.isinf(self.max_cost_ratio) or not inputs.cost.level_known
         if unlimited or inputs.stops_now > 1 or latest_was_stopped(inputs.context, arm):
             return None
-        return self.max_cost_ratio * (inputs.start_up_joules + inputs.unit_joules)
+        return self.max_cost_ratio * inputs.incumbent_joules
 
     def _arms(self, inputs: DecisionInputs) -> tuple[Arm, ...]:
         if not self.describe_arms:
             return ()
         cost, posterior = inputs.cost, inputs.posterior
-        low, high = cost.interval()
-        mean = np.exp(np.clip(cost.log_expected, -600.0, 600.0))
-        mean, low, high = (costs + inputs.start_up_joules for costs in (mean, low, high))
         known = cost.level_known & (cost.reach_probability >= MIN_REACH_PROBABILITY)
-        return tuple(
-            Arm(
-                batch_size=arm.batch_size,
-                observations=int(posterior.runs[i]),
-                pruned=bool(not inputs.offered[i] or cost.reach_probability[i] < MIN_REACH_PROBABILITY),
-                mean_cost_joules=float(mean[i]) if known[i] else None,
-                low_cost_joules=float(low[i]) if known[i] else None,
-                high_cost_joules=float(high[i]) if known[i] else None,
-                note=self._note(inputs, i),
-                parameters=arm.parameters,
-            )
-            for i, arm in enumerate(posterior.space.configurations)
-        )
+        costs = inputs.run_costs
+        start_half_width = costs.start_half_width(inputs.context.gpu_model)
+        expected = np.column_stack(cost.estimates(costs.noise.half_width(1.0), start_half_width))
+        sds = np.sqrt(cost.variance)
+        arms = []
+        for i, each in enumerate(posterior.space.configurations):
+            pruned = bool(not inputs.offered[i] or cost.reach_probability[i] < MIN_REACH_PROBABILITY)
+            runs, note = int(posterior.runs[i]), self._note(inputs, i)
+            arm = Arm(each.batch_size, runs, pruned, note=note, parameters=each.parameters)
+            if known[i]:
+                mean, low, high = expected[i].tolist()
+                arm = replace(arm, mean_cost_joules=mean, low_cost_joules=low, high_cost_joules=high)
+                arm = replace(arm, mean_log_sd=float(sds[i]))
+                arm = arm.with_cost(costs.of(i, inputs.context.gpu_model) if runs else None)
+            arms.append(arm)
+        return tuple(arms)
 
     def _note(self, inputs: DecisionInputs, arm: int) -> str:
         if arm in inputs.context.arms_excluded:
@@ -202,6 +203,20 @@ class DecisionInputs:
         return self.start_up_joules / self.unit_joules
 
     @cached_property
+    def run_costs(self) -> RunCosts:
+        """What the runs since the last change did cost."""
+        since = max(self.posterior.changed_at, self.posterior.epoch_costs.since(self.context.gpu_model))
+        attempts = attempts_of(self.context)
+        recent = [each for each in attempts if (each.observation.recurrence, each.observation.attempt) >= since]
+        return RunCosts(recent, self.context.eta)
+
+    @cached_property
+    def incumbent_joules(self) -> float:
+        """Expected cost of a recurrence with the incumbent, as its runs did cost."""
+        own = self.run_costs.of(self.incumbent, self.context.gpu_model)
+        return self.start_up_joules + self.unit_joules if own is None else own.of_run.value
+
+    @cached_property
     def may_run(self) -> Flags:
         """The arms offered that are expected to reach the target within the limit of epochs."""
         flags: Flags = self.offered & (self.cost.reach_probability >= MIN_REACH_PROBABILITY)
@@ -243,8 +258,11 @@ class DecisionInputs:
         self, arm: int, kind: ChoiceKind, reason: str, stop_cost_joules: float | None, arms: tuple[Arm, ...]
     ) -> Decision:
         """The decision to run an arm."""
-        chosen = self.context.space.configurations[arm]
-        return Decision(chosen.batch_size, kind, reason, stop_cost_joules, arms, parameters=chosen.parameters)
+        chosen, incumbent = (self.context.space.configurations[each] for each in (arm, self.incumbent))
+        parameters = chosen.parameters
+        return Decision(
+            chosen.batch_size, kind, reason, stop_cost_joules, arms, parameters=parameters, incumbent=incumbent
+        )
 
     def _arms_of(self, attempts: list[Observation]) -> set[int]:
         return {arm for o in attempts if (arm := self.context.arm_of(o)) is not None}

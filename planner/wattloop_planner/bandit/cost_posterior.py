@@ -40,8 +40,9 @@ class CostPosterior:
         log_epoch_cost: Mean of the log epoch cost.
         epoch_cost_covariance: Covariance of the log epoch cost, shape (arms, arms).
         epochs_share: Part of the cost of a typical run that its epochs cost; the rest is `own_start_up_joules`.
-        noise_sd: Standard deviation of log cost between runs of one arm.
-        measured: Which epoch costs are known exactly.
+        noise_sd: Standard deviation of log epochs between runs of one arm.
+        epoch_cost_noise_sd: The same of the log cost of an epoch.
+        measured: Which epoch costs were measured.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
         log_limit: Log of the epochs after which an attempt is exhausted; infinity if unlimited.
         start_up_joules: Typical cost of a start that no arm is below. The costs of the arms are without it.
@@ -58,6 +59,7 @@ class CostPosterior:
     epoch_cost_covariance: Matrix
     epochs_share: Vector
     noise_sd: float
+    epoch_cost_noise_sd: float
     measured: Flags
     level_known: bool
     log_limit: float = math.inf
@@ -137,11 +139,28 @@ class CostPosterior:
         limited = [log_limit_factor(self.log_epochs + each, noise, self.log_limit) for each in epochs]
         return log_costs + np.array(limited)
 
-    def interval(self) -> tuple[Vector, Vector]:
-        """Lower and upper end of the central 90 % interval of the expected cost, in joules."""
-        half = NINETY_PERCENT * np.sqrt(self.variance)
-        middle = self.log_expected - self.variance / 2
-        return _exp(middle - half), _exp(middle + half)
+    @cached_property
+    def run_noise_sd(self) -> float:
+        """Standard deviation of the log cost between runs of one arm."""
+        return math.hypot(self.noise_sd, self.epoch_cost_noise_sd)
+
+    def estimates(self, noise_half_width: float, start_half_width: float) -> tuple[Vector, Vector, Vector]:
+        """Expected cost of a recurrence in joules, and the ends of the interval that contains 90 % of later ones.
+
+        Args:
+            noise_half_width: Half of the central 90 % interval of the log cost of epochs between runs of one arm.
+            start_half_width: The same of the log cost of a start.
+        """
+        expected = _exp(self.log_expected + self.epoch_cost_noise_sd**2 / 2)
+        log_middle = self.log_expected - (self.variance + self.noise_sd**2) / 2
+        half = np.hypot(NINETY_PERCENT * np.sqrt(self.variance), noise_half_width)
+        middle, low, high = (_exp(log_middle + each) for each in (0.0, -half, half))
+        start = self.start_up_joules + self.own_start_up_joules
+        below = np.hypot(middle - low, start * -math.expm1(-start_half_width))
+        above = np.hypot(high - middle, start * math.expm1(start_half_width))
+        ends = middle - below, np.maximum(middle + above, expected)
+        low, high = (self.start_up_joules + end for end in ends)
+        return self.start_up_joules + expected, low, high
 
 
 def cost_posterior(
@@ -186,6 +205,7 @@ def cost_posterior(
         epoch_cost_covariance=epoch_cost.covariance,
         epochs_share=share,
         noise_sd=noise_sd,
+        epoch_cost_noise_sd=epoch_cost.noise_sd,
         measured=epoch_cost.measured,
         level_known=epoch_cost.level_known,
         log_limit=log_limit_of(max_epochs),

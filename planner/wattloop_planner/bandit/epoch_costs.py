@@ -1,4 +1,4 @@
-"""Cost of an epoch for each configuration and GPU model; almost free of noise once it is profiled."""
+"""Cost of an epoch for each configuration and GPU model, from what the attempts cost in all."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import NamedTuple
 import numpy as np
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.epoch_cost_levels import PRIOR_SD, levelled_costs
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, conditioned
 from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
-from wattloop_planner.bandit.start_ups import EXACT_PRECISION, AttemptParts, EpochForecast, StartUps
+from wattloop_planner.bandit.start_ups import EXACT_PRECISION, ROUGH_SD, AttemptParts, EpochForecast, StartUps
 from wattloop_planner.observations import Observation
 
-# A change of one arm's log epoch cost by more than this applies to all arms.
-LEVEL_CHANGE = 0.05
+# Before the first recurrence.
+FIRST = (-1, 0)
+# Runs of each arm that count.
+LATEST_RUNS = 24
 # Assumed overhead of a profiled epoch, in epochs, before one is measured.
 DEFAULT_OVERHEAD = 0.1
 # Lower bound of costs and epochs whose logarithm is taken.
 MIN_POSITIVE = 1e-30
-
-Profile = tuple[float | None, float | None, float]
+# Logs that differ by less are equal.
+ROUNDING = 1e-9
 
 
 def log_of(value: float) -> float:
@@ -54,54 +57,105 @@ class EpochCostPosterior:
         covariance: Covariance, shape (arms, arms).
         measured: Which arms were measured exactly, shape (arms,).
         level_known: Whether this model has measurements. If not, costs are known up to a common factor.
+        noise_sd: Standard deviation of the log epoch cost between the runs of an arm.
     """
 
     mean: Vector
     covariance: Matrix
     measured: Flags
     level_known: bool
+    noise_sd: float = PRIOR_SD
+
+
+@dataclass(frozen=True)
+class _Run:
+    """An attempt, the precision of its epoch cost, and that cost if it was only expected when the attempt ended."""
+
+    arm: int
+    attempt: Observation
+    precision: float
+    expected_joules: float | None
+
+
+@dataclass(frozen=True)
+class _KnownCosts:
+    """Mean log epoch costs of the latest runs; all vectors have shape (arms,), and 0 where nothing is known."""
+
+    values: Vector
+    precisions: Vector
+    measured: Flags
+    noise_sd: float
+
+    def level_above(self, mean: Vector) -> float:
+        """Mean difference between the known log epoch costs and `mean`."""
+        known = self.precisions > 0
+        return float((self.values - mean)[known].mean()) if known.any() else 0.0
+
+    def knows(self, arm: int, log_joules: float, precision: float) -> bool:
+        """Whether it says nothing new: a rough cost, or the same one, where a measured one is known."""
+        is_rough = precision < EXACT_PRECISION
+        return bool(self.measured[arm]) and (is_rough or abs(log_joules - float(self.values[arm])) < ROUNDING)
+
+    def add(self, arm: int, log_joules: float, precision: float) -> None:
+        """Count one run, whose own precision is this."""
+        added = 1 / (self.noise_sd**2 + 1 / precision)
+        self.precisions[arm] += added
+        self.values[arm] += (log_joules - self.values[arm]) * added / self.precisions[arm]
+        self.measured[arm] |= precision == EXACT_PRECISION
+
+    def copy(self) -> _KnownCosts:
+        """An independent copy."""
+        return _KnownCosts(self.values.copy(), self.precisions.copy(), self.measured.copy(), self.noise_sd)
 
 
 class ModelEpochCosts:
-    """Log epoch costs measured on one GPU model."""
+    """The latest attempts of each arm on one GPU model, and what their epochs cost."""
 
-    def __init__(self, arms: int) -> None:
-        self.values: Vector = np.zeros(arms)
-        self.precisions: Vector = np.zeros(arms)
-        self.last_profiles: dict[int, Profile] = {}
+    def __init__(self, gpu_model: str, arms: int) -> None:
+        self._gpu_model, self._arms = gpu_model, arms
+        self._runs: list[_Run] = []
+        self._costs: _KnownCosts | None = None
+        # Recurrence and attempt of the first run at the present level.
+        self.since = FIRST
 
-    def copy(self) -> ModelEpochCosts:
-        """An independent copy."""
-        clone = ModelEpochCosts(len(self.values))
-        clone.values[:], clone.precisions[:] = self.values, self.precisions
-        clone.last_profiles.update(self.last_profiles)
-        return clone
+    def add(self, arm: int, attempt: Observation, precision: float, expected_joules: float | None = None) -> None:
+        """Learn from an attempt."""
+        of_arm = [index for index, each in enumerate(self._runs) if each.arm == arm]
+        if len(of_arm) >= LATEST_RUNS:
+            del self._runs[of_arm[0]]
+        self._runs.append(_Run(arm, attempt, precision, expected_joules))
+        self._costs = None
 
-    def update(self, arm: int, value: float, precision: float) -> bool:
-        """Record the epoch cost of an arm; a changed exact cost shifts the costs of all arms.
+    @property
+    def arms_known(self) -> int:
+        """Number of arms with an attempt."""
+        return len({each.arm for each in self._runs})
 
-        Returns:
-            Whether any cost changed.
-        """
-        if self.knows(arm, value, precision):
-            return False
-        if self.precisions[arm] == EXACT_PRECISION:
-            change = value - self.values[arm]
-            if abs(change) > LEVEL_CHANGE:
-                self.values[self.precisions > 0] += change
-                self.last_profiles.clear()
-        self.values[arm], self.precisions[arm] = value, precision
-        return True
+    def has_measured(self, arm: int) -> bool:
+        """Whether the cost of an epoch of an arm was measured."""
+        return any(each.arm == arm and each.precision == EXACT_PRECISION for each in self._runs)
 
-    def knows(self, arm: int, value: float, precision: float) -> bool:
-        """Whether an epoch cost of an arm says nothing new: a rough one, or the same, where an exact one is known."""
-        is_exact = bool(self.precisions[arm] == EXACT_PRECISION)
-        return is_exact and (precision < EXACT_PRECISION or bool(value == self.values[arm]))
+    def costs(self, start_ups: StartUps) -> _KnownCosts:
+        """The epoch costs of the arms, with what is known of all starts by now."""
+        if self._costs is None:
+            measured = [run for run in self._runs if run.expected_joules is None]
+            levelled = levelled_costs([(run.arm, self._log_cost(run, start_ups)) for run in measured])
+            if levelled.since:
+                attempt = measured[levelled.since].attempt
+                self.since = max(self.since, (attempt.recurrence, attempt.attempt))
+            zeros = np.zeros(self._arms)
+            self._costs = _KnownCosts(zeros, zeros.copy(), zeros > 0, levelled.noise_sd)
+            for run, log in zip(measured, levelled.logs, strict=True):
+                self._costs.add(run.arm, log, run.precision)
+            for run in self._runs:
+                if run.expected_joules is not None:
+                    self._costs.add(run.arm, log_of(run.expected_joules), run.precision)
+        return self._costs
 
-    def level_above(self, mean: Vector) -> float:
-        """Mean difference between the measured log epoch costs and `mean`, shape (arms,)."""
-        known = self.precisions > 0
-        return float((self.values - mean)[known].mean()) if known.any() else 0.0
+    def _log_cost(self, run: _Run, start_ups: StartUps) -> float:
+        if not run.attempt.epochs:
+            return log_of(start_ups.epoch(run.attempt) or 0.0)
+        return log_of(start_ups.epochs_joules(run.arm, run.attempt, self._gpu_model) / run.attempt.epochs)
 
 
 @dataclass(frozen=True)
@@ -139,25 +193,32 @@ class EpochCosts:
         """Learn from an attempt; epoch costs of another job do not apply."""
         if observation.from_other_job:
             return
-        model = self._models.get(observation.gpu_model)
+        gpu_model = observation.gpu_model
+        measured, epoch = self.start_ups.measured(observation), self.start_ups.epoch(observation)
+        model = self._models.get(gpu_model)
         if model is None:
-            model = self._models[observation.gpu_model] = ModelEpochCosts(len(self._space))
-        energy, time = observation.epoch_energy_joules, observation.epoch_time_seconds
-        profile = (energy, time, observation.max_power_watts)
-        if (energy is None or time is None) and observation.epochs == 0:
+            model = self._models[gpu_model] = ModelEpochCosts(gpu_model, len(self._space))
+        if epoch is None and observation.epochs == 0:
             return
-        parts = self.parts(arm, observation, observation.gpu_model)
-        if parts.shows_start_up:
-            self.start_ups.add(observation.gpu_model, arm, parts.start_up_joules)
-        if model.last_profiles.get(arm) == profile:
-            return
-        is_measured = parts.epoch_precision == EXACT_PRECISION
-        if is_measured and model.precisions[arm] < EXACT_PRECISION and parts.epoch_joules > 0:
-            overhead = _Overhead(arm, observation, observation.cost_joules(self._eta), parts.epoch_joules)
-            self._overheads.append(overhead)
-        self._invalidate_if(model.update(arm, log_of(parts.epoch_joules), parts.epoch_precision))
-        if is_measured:
-            model.last_profiles[arm] = profile
+        if measured is not None:
+            epochs = 0.0 if epoch is None else observation.epochs
+            self.start_ups.add(gpu_model, arm, measured, epochs, epochs * (epoch or 0.0))
+        if epoch and not model.has_measured(arm):
+            self._overheads.append(_Overhead(arm, observation, observation.cost_joules(self._eta), epoch))
+        if epoch is not None or measured is not None:
+            # Divided when it is needed, by what is known of all starts by then.
+            model.add(arm, observation, EXACT_PRECISION if epoch is not None else ROUGH_SD**-2)
+        else:
+            parts = self.parts(arm, observation, gpu_model)
+            if parts.shows_start_up:
+                self.start_ups.add(gpu_model, arm, parts.start_up_joules)
+            model.add(arm, observation, parts.epoch_precision, parts.epoch_joules)
+        self._posteriors.clear()
+
+    def since(self, gpu_model: str) -> tuple[int, int]:
+        """Recurrence and attempt since which epochs have cost what they cost now on a GPU model."""
+        model = self._models.get(gpu_model or self._best_measured(excluded=None) or "")
+        return FIRST if model is None else model.since
 
     def shown_by(self, partial: PartialObservation, gpu_model: str) -> ShownEpochCost | None:
         """What a running attempt shows of its arm's epoch cost; mostly the same after each of its epochs.
@@ -168,7 +229,7 @@ class EpochCosts:
         gpu_model = gpu_model or self._best_measured(excluded=None) or ""
         parts, own = self.parts(arm, partial, gpu_model), self._models.get(gpu_model)
         shown = None if parts.is_surprising else log_of(parts.epoch_joules)
-        if own is not None and (shown is None or own.knows(arm, shown, parts.epoch_precision)):
+        if own is not None and (shown is None or own.costs(self.start_ups).knows(arm, shown, parts.epoch_precision)):
             return None
         return ShownEpochCost(arm, shown, parts.epoch_precision)
 
@@ -183,11 +244,13 @@ class EpochCosts:
             None before any model has measurements.
         """
         gpu_model = gpu_model or self._best_measured(excluded=None) or ""
-        own = self._models.get(gpu_model)
+        model = self._models.get(gpu_model)
+        own = None if model is None else model.costs(self.start_ups)
         if shown is not None:
-            own = ModelEpochCosts(len(self._space)) if own is None else own.copy()
+            zeros = np.zeros(len(self._space))
+            own = _KnownCosts(zeros, zeros.copy(), zeros > 0, PRIOR_SD) if own is None else own.copy()
             if shown.log_joules is not None:
-                own.update(shown.arm, shown.log_joules, shown.precision)
+                own.add(shown.arm, shown.log_joules, shown.precision)
             return self._posterior(gpu_model, own)
         if gpu_model not in self._posteriors:
             self._posteriors[gpu_model] = self._posterior(gpu_model, own)
@@ -206,27 +269,21 @@ class EpochCosts:
             return None
         return EpochForecast(float(known.mean[arm]), math.sqrt(max(float(known.covariance[arm, arm]), 0.0)))
 
-    def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
+    def _posterior(self, gpu_model: str, own: _KnownCosts | None) -> EpochCostPosterior | None:
         mean = prior_mean(EPOCH_COST, self._space)
         covariance = prior_covariance(EPOCH_COST, self._space)
         other_model = self._best_measured(excluded=gpu_model)
         if other_model is not None:
-            other = self._models[other_model]
+            other = self._models[other_model].costs(self.start_ups)
             mean, covariance = conditioned(mean + other.level_above(mean), covariance, other.values, other.precisions)
             covariance = covariance + prior_covariance(OTHER_GPU, self._space)
         if own is not None:
             mean, covariance = conditioned(mean + own.level_above(mean), covariance, own.values, own.precisions)
-            return EpochCostPosterior(mean, covariance, own.precisions == EXACT_PRECISION, bool(own.precisions.any()))
+            return EpochCostPosterior(mean, covariance, own.measured, bool(own.precisions.any()), own.noise_sd)
         measured = np.zeros(len(self._space), dtype=np.bool_)
         return None if other_model is None else EpochCostPosterior(mean, covariance, measured, level_known=False)
-
-    def _invalidate_if(self, changed: bool) -> None:
-        if changed:
-            self._posteriors.clear()
 
     def _best_measured(self, excluded: str | None) -> str | None:
         """The GPU model with the most measured arms, except `excluded`."""
         models = sorted(model for model in self._models if model != excluded)
-        if len(models) < 2:
-            return models[0] if models else None
-        return max(models, key=lambda model: np.count_nonzero(self._models[model].precisions), default=None)
+        return max(models, key=lambda model: self._models[model].arms_known, default=None)

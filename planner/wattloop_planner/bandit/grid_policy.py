@@ -12,6 +12,7 @@ from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, nearest_of
 from wattloop_planner.bandit.observation_order import own_observations
 from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext
+from wattloop_planner.bandit.run_costs import RunCosts, attempts_of
 from wattloop_planner.observations import Observation, Outcome
 
 
@@ -40,7 +41,11 @@ class GridPolicy:
         crashes = crashes_in_a_row(space, observations)
         left = feasible_arms(space, crashes, self.crash_budget, context.arms_excluded).arms
         costs, failed = _results(context, observations)
-        arms = tuple(_arm(space, arm, costs.get(arm, []), arm in failed) for arm in left)
+        run_costs = RunCosts(attempts_of(context), context.eta)
+        arms = tuple(
+            _arm(space, arm, len(costs.get(arm, [])), arm in failed).with_cost(run_costs.of(arm, context.gpu_model))
+            for arm in left
+        )
         default = nearest_of(space, left, space.default)
 
         def decision(arm: int, kind: ChoiceKind, reason: str, stop: float | None = None) -> Decision:
@@ -81,14 +86,13 @@ def _results(
     return costs, failed - costs.keys()
 
 
-def _arm(space: ConfigurationSpace, arm: int, costs: list[float], failed: bool) -> Arm:
+def _arm(space: ConfigurationSpace, arm: int, runs: int, failed: bool) -> Arm:
     configuration = space.configurations[arm]
     note = "did not reach the target" if failed else ""
     return Arm(
         configuration.batch_size,
-        len(costs),
+        runs,
         failed,
-        fmean(costs) if costs else None,
         note=note,
         parameters=configuration.parameters,
     )

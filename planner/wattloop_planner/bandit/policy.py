@@ -6,14 +6,16 @@ A policy keeps no state between decisions, so no state can be lost and every dec
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import Protocol, TypeGuard, runtime_checkable
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, configuration_space
+from wattloop_planner.estimate import RunCost
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, ParameterValues, StartUp
 
@@ -102,9 +104,11 @@ class Arm:
         batch_size: The batch size of the arm.
         observations: Number of observations behind the estimate.
         pruned: Whether the arm is excluded; `note` gives the reason.
-        mean_cost_joules: Posterior mean of the cost of reaching the target; None if unknown.
-        low_cost_joules: Lower end of the central 90 % interval of that cost.
+        mean_cost_joules: Expected cost of a recurrence; None if unknown. `run_costs` has that of an arm that reached
+            the target.
+        low_cost_joules: Lower end of the interval that contains 90 % of later recurrences.
         high_cost_joules: Upper end of it.
+        mean_log_sd: Standard deviation of the log of the expected cost.
         note: A remark for the user, or empty.
         parameters: Values of the further parameters of the arm.
     """
@@ -115,6 +119,7 @@ class Arm:
     mean_cost_joules: float | None = None
     low_cost_joules: float | None = None
     high_cost_joules: float | None = None
+    mean_log_sd: float | None = None
     note: str = ""
     parameters: ParameterValues = ()
 
@@ -122,6 +127,20 @@ class Arm:
     def configuration(self) -> Configuration:
         """Batch size and parameters."""
         return Configuration(self.batch_size, self.parameters)
+
+    def with_cost(self, cost: RunCost | None) -> Arm:
+        """The same with what its runs did cost; unchanged if none reached the target."""
+        if cost is None:
+            return self
+        run, mean = cost.of_run, cost.expected
+        is_known = 0 < mean.low < mean.high < math.inf
+        return replace(
+            self,
+            mean_cost_joules=run.value,
+            low_cost_joules=run.low,
+            high_cost_joules=run.high,
+            mean_log_sd=math.log(mean.high / mean.low) / (2 * NINETY_PERCENT) if is_known else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -137,6 +156,8 @@ class Decision:
         last_attempt: Whether the recurrence ends with this attempt even if it misses the target, because
             a retry is not expected to reach it either. A crash is retried nevertheless.
         parameters: Values of the further parameters to run with.
+        incumbent: The configuration that would run without a trial: the cheapest by all that is known, neighbours
+            included; None if the policy has none.
     """
 
     batch_size: int
@@ -146,6 +167,7 @@ class Decision:
     arms: tuple[Arm, ...] = ()
     last_attempt: bool = False
     parameters: ParameterValues = ()
+    incumbent: Configuration | None = None
 
     @property
     def configuration(self) -> Configuration:

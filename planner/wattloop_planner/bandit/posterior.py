@@ -56,6 +56,7 @@ class Posterior:
         ever_run: Arms that ran beyond their first epoch in any regime.
         epoch_costs: Epoch costs by GPU model, independent of the regime.
         changes: Number of detected changes of regime.
+        changed_at: Recurrence and attempt of the first run of the current regime.
     """
 
     space: ConfigurationSpace
@@ -73,6 +74,7 @@ class Posterior:
     diverged: Vector = field(init=False)
     epoch_costs: EpochCosts = field(init=False)
     changes: int = 0
+    changed_at: tuple[int, int] = (-1, 0)
 
     def __post_init__(self) -> None:
         arms = len(self.space)
@@ -288,6 +290,7 @@ class Posterior:
         self.start_regime(CHANGED_REGIME)
         self._upwards = self._downwards = 0.0
         self._before, self._since = None, []
+        self.changed_at = since[0].recurrence, since[0].attempt
         for observation in since:
             self._learn_epochs(self.space.arm(observation.batch_size, observation.parameters), observation)
         self.ever_reached, self.ever_run = ever_reached, ever_run

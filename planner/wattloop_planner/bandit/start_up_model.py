@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Matrix, Vector
+from wattloop_planner.bandit.noise_scale import NO_SPREAD, Spread
 
 # Change of the shared level between two attempts: drift, in standard deviations of one arm's starts, and standard
 # deviation of the trend (the data grow), as a part of the largest start.
@@ -33,6 +35,13 @@ MIN_JOULES = 1e-6
 # Standard deviation between the starts of a job, as a part of their median, and its weight in attempts.
 PRIOR_SPREAD = 0.1
 PRIOR_WEIGHT = 4.0
+# What the division of an attempt of n epochs into its start and its epochs is wrong by, before any was repeated: this
+# part of an epoch. And the standard deviation of what an attempt costs.
+DIVISION_ERROR, RUN_SD = 0.5, 0.1
+# Where the parts vary more than this times as much as the whole, in variances, the division is noise.
+MAX_PARTS_RATIO = 2.0
+# Where it is noise, the most of the least expensive attempt that the start is taken to be.
+MAX_UNDIVIDED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,15 @@ class KnownStart:
         index: Its index among all known starts of the job on this GPU model, from 0.
         arm: Index of its arm.
         joules: Its cost.
+        epochs: Epochs that the attempt ran; 0 if the cost of an epoch was not measured.
+        epochs_joules: What they cost.
     """
 
     index: int
     arm: int
     joules: float
+    epochs: float = 0.0
+    epochs_joules: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,11 +72,15 @@ class ExpectedStartUps:
         spread: Standard deviation between the starts of one arm, in joules.
         risk: Expected cost beyond the typical one, in joules, at least 0, shape (arms,). The next start of an arm shows
             which explanation holds, so this is paid once.
+        variation: How much the logs of starts vary between those of an arm.
+        is_division_noise: Whether the measured starts say nothing of a single attempt: see `is_division_noise`.
     """
 
     typical: Vector
     spread: float
     risk: Vector
+    variation: Spread = NO_SPREAD
+    is_division_noise: bool = False
 
 
 def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartUps:
@@ -81,6 +98,10 @@ def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartU
     scale = max((each.joules for each in known), default=0.0)
     if scale < MIN_JOULES:
         return ExpectedStartUps(np.zeros(arms), 0.0, np.zeros(arms))
+    if is_division_noise(known):
+        least = min(each.joules + each.epochs_joules for each in known if each.epochs)
+        same = min(float(np.median([each.joules for each in known])), MAX_UNDIVIDED_SHARE * least)
+        return ExpectedStartUps(np.full(arms, same), 0.0, np.zeros(arms), is_division_noise=True)
     # Here, because jobs whose starts are not known need no SciPy.
     from scipy.special import softmax  # noqa: PLC0415
 
@@ -98,8 +119,51 @@ def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartU
     weights: Vector = softmax(np.array([each.log_weight for each in found]))
     means: Matrix = scale * np.maximum(np.array([each.mean for each in found]), 0.0)
     spread = scale * float(np.array([each.spread for each in found]) @ weights)
+    squares, freedom = (weights @ np.array([each.variation for each in found])).tolist()
     typical = _weighted_medians(means, weights)
-    return ExpectedStartUps(typical, spread, np.maximum(weights @ means - typical, 0.0))
+    risk = np.maximum(weights @ means - typical, 0.0)
+    return ExpectedStartUps(typical, spread, risk, Spread(squares, freedom))
+
+
+def is_division_noise(known: Sequence[KnownStart]) -> bool:
+    """Whether the division of attempts into their starts and their epochs is mostly an error of the measurement.
+
+    The epochs after the first one show the cost of an epoch, and the rest is the start. With two or three epochs, one
+    slow epoch moves that cost from one part to the other: the parts vary between the runs of an arm, and the whole does
+    not. Starts and epochs that do vary, each for itself, vary the whole by as much.
+
+    Args:
+        known: Known starts. Those without the cost of an epoch say nothing.
+
+    Example:
+        >>> runs = [(3280.0, 210.0), (820.0, 2676.0), (2500.0, 990.0)]
+        >>> is_division_noise([KnownStart(i, 0, start, 3.0, rest) for i, (start, rest) in enumerate(runs)])
+        True
+    """
+    divided: dict[int, list[KnownStart]] = {}
+    for each in known:
+        if each.epochs and each.joules + each.epochs_joules > 0:
+            divided.setdefault(each.arm, []).append(each)
+    if not divided:
+        return False
+    attempts = [each for of_arm in divided.values() for each in of_arm]
+    error = fmean((DIVISION_ERROR / each.epochs) ** 2 for each in attempts)
+    # Starts that differ by more than such errors do vary, also if no arm was repeated.
+    scale = fmean(each.joules + each.epochs_joules for each in attempts) ** 2
+    varies = max(_squares([each.joules for each in attempts]) / len(attempts) / scale - 4 * error, 0.0)
+    parts, whole = 2 * error + RUN_SD**2 + varies, RUN_SD**2 + varies
+    for of_arm in divided.values():
+        starts, epochs = [each.joules for each in of_arm], [each.epochs_joules for each in of_arm]
+        totals = [start + rest for start, rest in zip(starts, epochs, strict=True)]
+        scale = fmean(totals) ** 2
+        parts += (_squares(starts) + _squares(epochs)) / scale
+        whole += _squares(totals) / scale
+    return parts > MAX_PARTS_RATIO * whole
+
+
+def _squares(values: Sequence[float]) -> float:
+    middle = fmean(values)
+    return math.fsum((each - middle) ** 2 for each in values)
 
 
 @dataclass(frozen=True)
@@ -122,10 +186,11 @@ class _ArmParts:
 
 @dataclass(frozen=True)
 class _Prediction:
-    """Expected next start of each arm, spread, and log weight of one explanation."""
+    """Expected next start of each arm, spread, squares and number of relative differences, and log weight."""
 
     mean: Vector
     spread: float
+    variation: tuple[float, int]
     log_weight: float
 
 
@@ -179,7 +244,7 @@ def _predicted(starts: _Starts, is_cold: Flags, parts: _ArmParts, log_odds: floa
     sds = np.empty(len(costs))
     for group in (plain, slow & ~is_cold, is_cold):
         if group.any():
-            sds[group] = max(_spread(ran[group], costs[group]), MIN_SPREAD)
+            sds[group] = max(_spread(costs[group], _differences(ran[group], costs[group])), MIN_SPREAD)
     spread = float(sds[plain][0])
     drift, left = (DRIFT * spread) ** 2, indices[-1] + 1 - indices
     covariance = 1 + drift * np.minimum(indices[:, None], indices) + parts.own_sd**2 * (ran[:, None] == ran)
@@ -191,7 +256,9 @@ def _predicted(starts: _Starts, is_cold: Flags, parts: _ArmParts, log_odds: floa
     likelihood = -0.5 * float((costs - middle) @ solved) - float(np.log(factor[0].diagonal()).sum())
     with_known = 1 + drift * indices + parts.own_sd**2 * (np.arange(starts.arms)[:, None] == ran)
     with_known += SLOW_PART**2 * _slow_chances(parts.is_slow, ran)[:, None] * slow
-    return _Prediction(middle + with_known @ solved, spread, likelihood + log_odds)
+    differences = _differences(ran[plain], costs[plain])
+    variation = math.fsum(differences) / max(middle, MIN_SPREAD) ** 2, len(differences)
+    return _Prediction(middle + with_known @ solved, spread, variation, likelihood + log_odds)
 
 
 def _slow_chances(is_slow: Flags, ran: Indices) -> Vector:
@@ -204,16 +271,20 @@ def _slow_chances(is_slow: Flags, ran: Indices) -> Vector:
     return chances
 
 
-def _spread(ran: Indices, costs: Vector) -> float:
-    """By the differences between consecutive starts of the same arm."""
+def _spread(costs: Vector, differences: Sequence[float]) -> float:
+    squares = PRIOR_WEIGHT * (PRIOR_SPREAD * float(np.median(costs))) ** 2 + math.fsum(differences)
+    return math.sqrt(squares / (PRIOR_WEIGHT + len(differences)))
+
+
+def _differences(ran: Indices, costs: Vector) -> list[float]:
+    """Half of the squared difference of each start to the one of the same arm before: a variance."""
     latest: dict[int, float] = {}
     differences: list[float] = []
     for arm, cost in zip(ran.tolist(), costs.tolist(), strict=True):
         if arm in latest:
             differences.append((cost - latest[arm]) ** 2 / 2)
         latest[arm] = cost
-    squares = PRIOR_WEIGHT * (PRIOR_SPREAD * float(np.median(costs))) ** 2 + math.fsum(differences)
-    return math.sqrt(squares / (PRIOR_WEIGHT + len(differences)))
+    return differences
 
 
 def _weighted_medians(values: Matrix, weights: Vector) -> Vector:

@@ -81,10 +81,12 @@ class StartUps:
         self._known: dict[str, list[KnownStart]] = {}
         self._expected: dict[str, ExpectedStartUps] = {}
 
-    def add(self, gpu_model: str, arm: int, cost_joules: float) -> None:
-        """Learn what the start of an attempt cost."""
+    def add(
+        self, gpu_model: str, arm: int, cost_joules: float, epochs: float = 0.0, epochs_joules: float = 0.0
+    ) -> None:
+        """Learn what the start of an attempt cost, and its epochs if the cost of an epoch was measured."""
         known = self._known.setdefault(gpu_model, [])
-        known.append(KnownStart(known[-1].index + 1 if known else 0, arm, cost_joules))
+        known.append(KnownStart(known[-1].index + 1 if known else 0, arm, cost_joules, epochs, epochs_joules))
         of_arm = [each for each in known if each.arm == arm]
         for each in of_arm[:-COUNTED_OF_ARM]:
             if each.index <= known[-1].index - COUNTED_ATTEMPTS:
@@ -111,16 +113,36 @@ class StartUps:
     def cost_of(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> float:
         """Cost of the start of an attempt in joules: measured, or else expected, which is less than its cost.
 
+        Where the division of attempts is noise, the expected one counts for all.
+
         Args:
             arm: Its arm.
             attempt: An attempt that has ended, or is running.
             gpu_model: Product name of its GPUs.
         """
-        measured = self.measured(attempt)
-        if measured is not None:
+        measured, expected = self.measured(attempt), self.expected(gpu_model)
+        if measured is not None and not expected.is_division_noise:
             return measured
-        expected = float(self.expected(gpu_model).typical[arm])
-        return min(expected, (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)) if expected > 0 else expected
+        typical = float(expected.typical[arm])
+        return min(typical, (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)) if typical > 0 else typical
+
+    def epochs_joules(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> float:
+        """Cost of an attempt's epochs: its own less that of its start, or else by the measured cost of an epoch.
+
+        The measured cost of an epoch is that at the limit that was chosen, and the attempt may have run others.
+        """
+        epoch, measured = self.epoch(attempt), self.measured(attempt)
+        if epoch is None:
+            return self._paid(attempt) - self.cost_of(arm, attempt, gpu_model)
+        joules = attempt.epochs * epoch
+        return joules if measured is None else joules + measured - self.cost_of(arm, attempt, gpu_model)
+
+    def epoch(self, attempt: Observation | PartialObservation) -> float | None:
+        """Cost of one of an attempt's epochs, if it was measured."""
+        if attempt.epoch_energy_joules is None or attempt.epoch_time_seconds is None:
+            return None
+        model = cost_model(self._eta, attempt.max_power_watts)
+        return model.cost_joules(attempt.epoch_energy_joules, attempt.epoch_time_seconds)
 
     def parts(
         self, arm: int, attempt: Observation | PartialObservation, gpu_model: str, forecast: EpochForecast | None
@@ -136,14 +158,15 @@ class StartUps:
             gpu_model: Product name of its GPUs.
             forecast: What an epoch of its arm is expected to cost; None if nothing is known.
         """
-        measured = self.measured(attempt)
-        if attempt.epoch_energy_joules is not None and attempt.epoch_time_seconds is not None:
-            model = cost_model(self._eta, attempt.max_power_watts)
-            epoch = model.cost_joules(attempt.epoch_energy_joules, attempt.epoch_time_seconds)
-            return AttemptParts(self.cost_of(arm, attempt, gpu_model), epoch, EXACT_PRECISION, measured is not None)
+        measured, epoch = self.measured(attempt), self.epoch(attempt)
+        shows = measured is not None
+        if epoch is not None or shows:
+            if attempt.epochs:
+                epoch = self.epochs_joules(arm, attempt, gpu_model) / attempt.epochs
+            assert epoch is not None, "an attempt without an epoch shows none"
+            precision = EXACT_PRECISION if self.epoch(attempt) is not None else ROUGH_SD**-2
+            return AttemptParts(self.cost_of(arm, attempt, gpu_model), epoch, precision, shows)
         paid = self._paid(attempt)
-        if measured is not None:
-            return AttemptParts(measured, (paid - measured) / attempt.epochs, ROUGH_SD**-2, shows_start_up=True)
         if forecast is None or not self._known.get(gpu_model):
             # Before any attempt has shown its start, the mean of the epochs is all that is known.
             return AttemptParts(0.0, paid / attempt.epochs, ROUGH_SD**-2, shows_start_up=False)

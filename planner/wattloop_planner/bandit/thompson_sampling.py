@@ -187,7 +187,9 @@ class ThompsonSamplingPolicy(CostModelPolicy):
 
     def _max_stop(self, inputs: DecisionInputs) -> float:
         """Upper bound of the cost of an attempt's epochs in incumbent runs, for a bound of its whole cost."""
-        return self.max_cost_ratio + ((self.max_cost_ratio - 1) * inputs.start_up if inputs.start_up else 0.0)
+        if math.isinf(self.max_cost_ratio):
+            return self.max_cost_ratio
+        return (self.max_cost_ratio * inputs.incumbent_joules - inputs.start_up_joules) / inputs.unit_joules
 
 
 def _considers_trials(inputs: DecisionInputs) -> bool:

@@ -45,7 +45,7 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arm: int, offered: Flags
         spread: Standard deviation of the result of the trial; default: that of one run.
     """
     if spread is None:
-        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
+        spread = math.sqrt(float(cost.variance[arm]) + cost.run_noise_sd**2)
     return _cost_model.knowledge_gain(*cost.compiled, offered, incumbent, arm, spread, RULE)
 
 
@@ -156,7 +156,7 @@ class RunningTrial:
         """Expected remaining cost, and the best stopping cost."""
         cost, arm = self.cost, self.arm
         mean = float(cost.log_cost[arm]) - float(cost.log_expected[self.incumbent])
-        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
+        spread = math.sqrt(float(cost.variance[arm]) + cost.run_noise_sd**2)
         return self._best_stop(mean, spread, float(cost.limit_distance[arm]))
 
     def _remaining_with(self, attempt: AttemptEpochs) -> float:

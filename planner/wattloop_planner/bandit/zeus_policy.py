@@ -24,13 +24,13 @@ import numpy as np
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.observation_order import own_observations
 from wattloop_planner.bandit.policy import (
-    NINETY_PERCENT,
     Arm,
     ChoiceKind,
     Decision,
     DecisionContext,
     NoFeasibleArmError,
 )
+from wattloop_planner.bandit.run_costs import RunCosts, attempts_of
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
@@ -124,7 +124,13 @@ class ZeusPolicy:
             return Decision(state.next_batch_size, ChoiceKind.PRUNE, reason, stop)
         size = _sampled(state.arms, np.random.default_rng(context.seed))
         reason = f"batch size {size} has the best of one Thompson sample an arm"
-        return Decision(size, ChoiceKind.SAMPLE, reason, stop, tuple(_as_arm(arm) for arm in state.arms))
+        costs = RunCosts(attempts_of(context), context.eta)
+        arms = tuple(
+            Arm(each.batch_size, each.observations).with_cost(costs.of(index, context.gpu_model))
+            for each in state.arms
+            if (index := context.space.index(each.batch_size, _parameters(context))) is not None
+        )
+        return Decision(size, ChoiceKind.SAMPLE, reason, stop, arms)
 
     def state(self, context: DecisionContext) -> ZeusState:
         """The state of the algorithm before this decision.
@@ -243,8 +249,3 @@ def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int
         for arm, draw in zip(arms, draws.tolist(), strict=True)
     ]
     return arms[max(range(len(arms)), key=samples.__getitem__)].batch_size
-
-
-def _as_arm(arm: GaussianArm) -> Arm:
-    half = 0.0 if math.isinf(arm.precision) else NINETY_PERCENT / math.sqrt(arm.precision)
-    return Arm(arm.batch_size, arm.observations, False, -arm.mean, -arm.mean - half, -arm.mean + half)

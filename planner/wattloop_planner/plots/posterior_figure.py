@@ -78,7 +78,7 @@ def _legend() -> list[Artist]:
 
     return [
         Line2D([], [], color=POSTERIOR, label="expected cost"),
-        Patch(color=POSTERIOR, alpha=0.2, linewidth=0, label="its central 90 %"),
+        Patch(color=POSTERIOR, alpha=0.2, linewidth=0, label="90 % of runs"),
         Line2D([], [], color=OBSERVED, marker="o", markersize=4, linestyle="", label="run that reached the target"),
         Line2D([], [], color=OBSERVED, marker="x", markersize=4, linestyle="", label="run that did not"),
         Line2D([], [], color=CHOSEN, linestyle=(0, (4, 3)), label="chosen batch size"),

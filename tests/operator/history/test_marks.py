@@ -41,5 +41,5 @@ def test_the_savings_up_to_each_recurrence_are_those_of_the_recurrences_so_far(h
     for index, saved in whole.running():
         so_far = sum(each.cost_joules for each in whole.compared if each.index <= index)
         count = sum(each.index <= index for each in whole.compared)
-        assert saved.value == count * whole.default.value - so_far
+        assert saved.value == count * whole.default.of_run.value - so_far
     assert whole.running()[-1][1] == whole.saved_joules

@@ -38,6 +38,7 @@ def some_posterior(seed: int) -> CostPosterior:
         epoch_cost_covariance=epoch_costs,
         epochs_share=np.ones(arms),
         noise_sd=0.1,
+        epoch_cost_noise_sd=0.0,
         measured=np.zeros(arms, dtype=np.bool_),
         level_known=True,
         log_limit=(math.inf, 4.0, 3.2, 2.5)[seed % 4],

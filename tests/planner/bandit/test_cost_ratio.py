@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
@@ -30,10 +30,10 @@ def context(observations: list[Observation], **more: Any) -> DecisionContext:
     return DecisionContext(SIZES, 64, eta=1.0, observations=tuple(observations), gpu_model="A", **given)
 
 
-def lowest_cost(policy: ThompsonSamplingPolicy, decision_context: DecisionContext) -> float:
-    arms = policy.decide(decision_context).arms
-    reached = {o.batch_size for o in decision_context.observations if o.outcome is REACHED}
-    return min(arm.mean_cost_joules for arm in arms if arm.batch_size in reached and arm.mean_cost_joules is not None)
+def incumbent_cost(decision: Decision) -> float:
+    (cost,) = (arm.mean_cost_joules for arm in decision.arms if arm.configuration == decision.incumbent)
+    assert cost is not None
+    return cost
 
 
 @pytest.mark.parametrize("ratio", [1.01, 1.2, 1.5, 2.0, 100.0])
@@ -44,7 +44,7 @@ def test_a_trial_stops_at_the_ratio_at_the_latest(ratio: float) -> None:
     decision = policy.decide(context(history))
     assert (unlimited.kind, decision.kind) == (ChoiceKind.TRIAL, ChoiceKind.TRIAL)
     assert decision.stop_cost_joules is not None
-    assert decision.stop_cost_joules <= ratio * lowest_cost(policy, context(history)) * (1 + 1e-9)
+    assert decision.stop_cost_joules <= ratio * incumbent_cost(decision) * (1 + 1e-9)
     if ratio == 100.0:
         assert decision == unlimited
 
@@ -55,7 +55,7 @@ def test_a_review_keeps_the_ratio() -> None:
     progress = PartialObservation(decision.batch_size, 1.0, 20.0, 1.0, 100.0, 20.0, 1.0)
     stop = policy.review(context(history), decision, progress)
     assert stop is not None
-    assert stop <= 1.1 * lowest_cost(policy, context(history)) * (1 + 1e-9)
+    assert stop <= 1.1 * incumbent_cost(decision) * (1 + 1e-9)
 
 
 def test_the_incumbent_stops_at_the_ratio_and_its_retry_has_no_stop() -> None:
@@ -134,10 +134,9 @@ def test_no_first_attempt_exceeds_the_ratio_unless_the_latest_with_its_arm_was_s
     decision = policy.decide(context(history))
     if not decision.arms:
         return
-    costs = [lowest_cost(policy, context(history))]
     if decision.stop_cost_joules is None:
         assert latest_outcome(history, decision.batch_size) is STOPPED
         return
-    assert decision.stop_cost_joules <= ratio * min(costs) * (1 + 1e-9)
+    assert decision.stop_cost_joules <= ratio * incumbent_cost(decision) * (1 + 1e-9)
     beside = policy.decide(replace(context(history), running=(Configuration(decision.batch_size),)))
     assert beside.stop_cost_joules is not None or latest_outcome(history, beside.batch_size) is STOPPED

@@ -166,7 +166,7 @@ def test_a_policy_that_learns_the_start_ups_pays_little_more_than_one_that_knows
         assert not earlier.outcome is later.outcome is Outcome.STOPPED
 
 
-@given(start=st.floats(0, 1e6), epochs=st.floats(2, 50))
+@given(start=st.floats(0, 1e6), epochs=st.floats(8, 50))
 def test_costs_of_arms_are_those_without_a_start_and_one_start(start: float, epochs: float) -> None:
     policy = ThompsonSamplingPolicy()
     plain = policy.decide(context(run(0, 64, epochs), run(1, 32, 8)))

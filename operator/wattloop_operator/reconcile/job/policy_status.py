@@ -12,6 +12,7 @@ from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, NextDecision, RecentRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.decision import (
     advice_for,
     decision_context,
@@ -22,13 +23,14 @@ from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, missed_attempts
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, NoFeasibleArmError
+from wattloop_planner.estimate import RunCost
 
 # Of up to 256 configurations.
 MAX_ARMS = 64
 FIELDS = ("arms", "best_batch_size", "best_parameters", "next_decision", "advice")
 
 
-def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
+def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...], default: RunCost | None) -> dict[str, Any]:
     """The policy's estimates by configuration, its next decision and, in mode Advise, its advice.
 
     They are computed again only if an input has changed. What runs will have ended when the next recurrence is decided,
@@ -37,6 +39,7 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> d
     Args:
         snapshot: The state of the job.
         recent: The latest recurrences, as in the new status.
+        default: What the default configuration costs, as the savings have it.
     """
     before, job = snapshot.job.status, snapshot.job
     if _is_current(snapshot, recent):
@@ -46,8 +49,16 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> d
         decision = policy_decision(snapshot, context)
     except NoFeasibleArmError:
         return dict.fromkeys(FIELDS) | {"arms": (), "best_parameters": {}}
+    if default is not None and known_attempts(snapshot).profile(context.default_batch_size) is None:
+        # No limit was chosen for the default configuration, so both are of the same runs, unless the policy has seen a
+        # change that is too small to part the savings.
+        configuration = context.space.configurations[context.space.default]
+        ran = (arm.observations and arm.configuration == configuration for arm in decision.arms)
+        arms = (arm.with_cost(default) if own else arm for arm, own in zip(decision.arms, ran, strict=True))
+        decision = replace(decision, arms=tuple(arms))
     tried = [arm for arm in decision.arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
-    best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
+    incumbent = [arm for arm in tried if arm.configuration == decision.incumbent]
+    best = min(incumbent or tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
     return {
         "arms": _arm_statuses(snapshot, context, decision),
         "best_batch_size": None if best is None else best.batch_size,
@@ -121,5 +132,4 @@ def _shown(arms: Sequence[Arm]) -> list[Arm]:
 
 
 def _rounded(cost: float | None) -> float | None:
-    # The Gaussian of the published policy may be negative. A cost is not.
-    return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)
+    return None if cost is None or cost >= 10**15 else round(cost, 3)

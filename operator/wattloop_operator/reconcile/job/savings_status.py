@@ -54,7 +54,7 @@ def savings_status(snapshot: Snapshot, costs: JobSavings, left_out: frozenset[in
         return None
     energy = savings_of(snapshot, 1.0, left_out).saved_joules if costs.saved_joules is not None else None
     joules = (
-        (default, ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules")),
+        (default.of_run, ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules")),
         (costs.saved_joules, ("low_cost_joules", "cost_joules", "high_cost_joules")),
         (costs.learning_joules, ("low_learning_cost_joules", "learning_cost_joules", "high_learning_cost_joules")),
     )

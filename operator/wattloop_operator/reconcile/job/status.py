@@ -87,7 +87,7 @@ def job_status(
         savings=savings_status(snapshot, costs, open_indices),
         figures=job_figures(ended, eta, costs),
         advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
-        **policy_status(snapshot, recent),
+        **policy_status(snapshot, recent, costs.default),
     )
 
 

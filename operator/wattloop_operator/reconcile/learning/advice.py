@@ -26,18 +26,20 @@ from wattloop_operator.reconcile.learning.power_profiles import (
     selected_measurement,
 )
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.default_cost import EPOCH_COST_ERROR
 from wattloop_planner.bandit.observation_order import equal_or_unknown
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext
+from wattloop_planner.bandit.policy import NINETY_PERCENT, Arm, Decision, DecisionContext
 from wattloop_planner.bandit.priors import LogRatio, best_limit_prior
 from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome
 
-NINETY_PERCENT = 1.645
+# Standard error of the log of the saving by a limit that was measured.
+LIMIT_ERROR = 0.02
 # Standard deviation of the log of the saving by a limit that was measured at another batch size.
 OTHER_SIZE_SD = 0.05
 # The same of a limit that the user chose and nobody measured. It may save or cost.
 FIXED_LIMIT_SD = 0.1
+ONE_RUN = "one run that reaches the target"
+NO_OTHER_RAN = "none has run; mode Optimize tries one where the trial is worth its cost"
 # A saving has no lower bound; the status has one.
 MAX_LOG_RATIO = 5.0
 
@@ -89,7 +91,9 @@ def advice_text(advice: Advice) -> str:
     limit = "" if advice.power_limit_watts is None else f" at {advice.power_limit_watts} W"
     unknown = f"; not measured is {advice.unknown}" if advice.unknown else ""
     saving = advised_saving(advice)
-    expected = "expected saving not known yet" if saving is None else f"expected to cost {saving_text(saving)}"
+    expected = f"expected to cost {saving_text(saving)}" if saving else "expected saving not known yet"
+    if not saving and not advice.unknown:
+        expected = "the default, which is expected to cost least"
     return f"batch size {advised_configuration(advice)}{limit}, {expected} ({advice.reason}){unknown}"
 
 
@@ -101,6 +105,10 @@ def _expected_saving(
     unknown = [text for _, text in (size, limit) if text]
     if size[0] is None or limit[0] is None:
         return None, unknown
+    if not size[0].sd and not limit[0].sd:
+        # The default configuration itself: it saves nothing, and that is no measurement.
+        others = any(arm.observations and arm.configuration != decision.configuration for arm in arms)
+        return None, [] if others else [f"what another batch size costs: {NO_OTHER_RAN}"]
     mean, sd = size[0].mean + limit[0].mean, math.hypot(size[0].sd, limit[0].sd)
     low, value, high = (
         100 * (1 - math.exp(min(mean + width * NINETY_PERCENT * sd, MAX_LOG_RATIO))) for width in (1, 0, -1)
@@ -115,19 +123,19 @@ def _size_effect(
     chosen, default_size = decision.configuration, default_configuration(snapshot.job.spec)
     default = default_cost(snapshot)
     if default is None:
-        return None, f"the cost of the default batch size {default_size}: it has not reached the target"
+        return None, f"the cost of the default batch size {default_size}: {ONE_RUN} of it makes it known"
     if chosen == default_size:
         return LogRatio(0.0, 0.0), ""
     found = {arm.configuration: arm for arm in arms}
     arm, base = (_log_cost(found.get(each)) for each in (chosen, default_size))
     if arm is None or base is None:
-        return None, f"the cost of batch size {chosen}: there is no estimate of it"
+        return None, f"the cost of batch size {chosen}: {ONE_RUN} of it makes it known"
     ratio = arm.mean - base.mean
     if _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
         return LogRatio(ratio, math.hypot(arm.sd, base.sd)), ""
-    # An arm that never ran is known by its difference from those that did, so the error of their level is in both.
+    # The error of an arm that never ran contains that of the level of those that did.
     text = f"batch size {chosen}, whose cost is expected from the model: none of its runs reached the target"
-    return LogRatio(ratio, math.sqrt(max(arm.sd**2 - base.sd**2, EPOCH_COST_ERROR**2))), text
+    return LogRatio(ratio, max(arm.sd, LIMIT_ERROR)), text
 
 
 def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | None, str]:
@@ -149,7 +157,7 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
     if limit.mode is PowerLimitMode.AUTO and (of_default or of_chosen):
         effect = 0.0 if of_default is None else _profiled_effect(snapshot, of_default, model)
         if of_chosen is not None:
-            return LogRatio(effect, EPOCH_COST_ERROR), ""
+            return LogRatio(effect, LIMIT_ERROR), ""
         return LogRatio(effect, OTHER_SIZE_SD), f"the effect of a power limit at batch size {decision.batch_size}"
     if limit.mode is PowerLimitMode.FIXED:
         return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {limit.watts} W"
@@ -166,16 +174,13 @@ def _profiled_effect(snapshot: Snapshot, profile: PowerProfileRecord, model: Cos
 
 
 def _log_cost(arm: Arm | None) -> LogRatio | None:
-    """Gaussian of the log of an arm's cost, from its interval; None if it is not known.
+    """Gaussian of the log of an arm's expected cost; None if it is not known.
 
-    The mean cost is above the middle of the interval by half of the variance, which is large for an arm that never ran.
+    The mean is above the median by half of the variance, which is large for an arm that never ran.
     """
-    if arm is None:
+    if arm is None or arm.mean_log_sd is None or not arm.mean_cost_joules or math.isinf(arm.mean_cost_joules):
         return None
-    low, high = arm.low_cost_joules or 0.0, arm.high_cost_joules or 0.0
-    if not 0 < low <= high < math.inf:
-        return None
-    return LogRatio(math.log(low * high) / 2, math.log(high / low) / (2 * NINETY_PERCENT))
+    return LogRatio(math.log(arm.mean_cost_joules) - arm.mean_log_sd**2 / 2, arm.mean_log_sd)
 
 
 def _has_reached(context: DecisionContext, arm: int) -> bool:

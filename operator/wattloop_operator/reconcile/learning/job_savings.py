@@ -1,7 +1,7 @@
 """What a job saved against its default configuration: the one definition that all views show.
 
 The saving of a recurrence is the expected cost of the default configuration (`default_cost_of`) less what all its
-attempts cost. The paid costs are measured, so the interval is that of the default's cost. A run of the default
+attempts cost. The paid costs are measured, so the interval is that of the default's expected cost. A run of the default
 configuration is the baseline and saves nothing, whatever chance makes of it. Runs that try a configuration or measure
 power limits are what learning cost; the saving of a job includes them. A recurrence that missed its target
 delivered nothing, so it saved nothing: what its trials cost is a cost of learning.
@@ -26,7 +26,7 @@ from wattloop_operator.reconcile.learning.costs import (
 )
 from wattloop_operator.reconcile.learning.outdated_default import ComparableDefault
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.estimate import Estimate
+from wattloop_planner.estimate import Estimate, RunCost
 
 # Recurrences over which the present saving is a mean, which reduces the effect of chance.
 LATEST = 5
@@ -87,7 +87,7 @@ class JobSavings:
         since: Index of the first recurrence of which an epoch of that configuration costs what it costs now.
     """
 
-    default: Estimate | None
+    default: RunCost | None
     recurrences: tuple[RecurrenceSaving, ...] = ()
     outdated: bool = False
     since: int = 0
@@ -182,15 +182,16 @@ class JobSavings:
         count, paid = _paid(recurrences)
         default = self.default
         # With a default's cost near zero, a percentage says nothing.
-        if default is None or not count or not default.low or plausible_cost(paid / default.low) is None:
+        least = None if default is None else default.expected.low
+        if not count or not least or plausible_cost(paid / least) is None:
             return None
         return self._of_default(lambda cost: 100 * (1 - paid / (count * cost)))
 
     def _of_default(self, function: Callable[[float], float]) -> Estimate | None:
-        """A rising function of the default's cost."""
-        default = self.default
-        if default is None:
+        """A rising function of the default's expected cost."""
+        if self.default is None:
             return None
+        default = self.default.expected
         return Estimate(function(default.value), function(default.low), function(default.high))
 
 

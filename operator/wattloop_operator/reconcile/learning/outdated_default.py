@@ -19,7 +19,7 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import default_cost_of, ran
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.estimate import Estimate
+from wattloop_planner.estimate import RunCost
 from wattloop_planner.observations import Outcome
 
 # Smaller changes may be those of a node, or of what else runs on it.
@@ -41,7 +41,7 @@ class ComparableDefault:
         outdated: Whether the cost is not known because that of an epoch has changed since the default ran.
     """
 
-    cost: Estimate | None
+    cost: RunCost | None
     since: int = 0
     outdated: bool = False
 

@@ -14,7 +14,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconcile.learning.advice import advice_check_text
+from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
@@ -154,7 +154,6 @@ def test_without_limits_measured_their_effect_is_expected_from_other_trainings(b
 @pytest.mark.parametrize(
     ("power", "profiled", "holds", "unknown"),
     [
-        ({"limit": {"mode": "None"}}, False, 0, ""),
         ({"limit": {"mode": "Auto"}}, True, 30, ""),
         ({"limit": {"mode": "Auto"}}, False, 10, "the effect of a power limit, which is expected from measured"),
         ({"limit": {"mode": "Fixed", "watts": 250}}, False, 0, "the effect of the power limit of 250 W"),
@@ -175,6 +174,32 @@ def test_with_the_default_batch_size_only_a_power_limit_saves(
     assert low <= value <= high
     assert found.unknown.startswith(unknown)
     assert bool(found.unknown) == bool(unknown)
+
+
+def test_an_advice_of_the_default_claims_no_saving_and_says_what_would_make_one_known(backend_with: Backends) -> None:
+    only_default = {"batchSize": {"default": 64, "candidates": [64]}, **NO_LIMITS}
+    backend = backend_with(**{**ADVISE, **only_default})
+    for _ in range(4):
+        run_once(backend)
+        found = advice(backend)
+        assert (found.saving_percent, found.low_saving_percent, found.high_saving_percent) == (None, None, None)
+        assert found.unknown.startswith("what another batch size costs: none has run")
+        assert "expected saving not known yet" in advice_text(found)
+
+
+def test_the_default_costs_the_same_in_the_arms_the_savings_and_the_advice(backend_with: Backends) -> None:
+    backend = backend_with(**{**JOB, **NO_LIMITS})
+    for _ in range(6):
+        run_once(backend)
+    status = backend.job.status
+    (arm,) = (each for each in status.arms if each.batch_size == 64)
+    assert status.savings is not None
+    assert (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules) == (
+        status.savings.low_default_cost_joules,
+        status.savings.default_cost_joules,
+        status.savings.high_default_cost_joules,
+    )
+    assert float(arm.low_cost_joules or 0) < 10_000 < float(arm.high_cost_joules or 0)
 
 
 def test_the_expected_saving_is_shown_beside_the_measured_one(backend_with: Backends) -> None:
@@ -219,14 +244,14 @@ def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost(backe
     assert snapshot is not None
     expected = default_cost(snapshot)
     assert expected is not None
-    assert expected.value == pytest.approx(7_000)
+    assert expected.of_run.value == pytest.approx(7_000)
     backend.change_spec(mode="Advise")
     run_once(backend)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     expected = default_cost(snapshot)
     assert expected is not None
-    assert expected.value == pytest.approx(10_000)
+    assert expected.of_run.value == pytest.approx(10_000)
 
 
 def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: Backends) -> None:

@@ -127,7 +127,7 @@ def test_savings_are_relative_to_the_default_of_every_parameter(backend_with: Ba
     # 12 epochs of 1,000 J and 10 s at a maximum of 400 W.
     expected = default_cost(snapshot)
     assert expected is not None
-    assert expected.value == pytest.approx(12 * (0.5 * 1000 + 0.5 * 400 * 10), rel=1e-6)
+    assert expected.of_run.value == pytest.approx(12 * (0.5 * 1000 + 0.5 * 400 * 10), rel=1e-6)
 
 
 def test_attempts_before_a_parameter_was_added_had_its_default(backend_with: BackendWith) -> None:
