@@ -76,10 +76,13 @@ class ProcessLoad:
         """Let the GPUs do what the processes gave them since the last call."""
         now = self._seconds()
         elapsed, self._last = now - self._last, now
-        busy_seconds = max((self._busy_seconds(each, elapsed) for each in list(self._processes)), default=0.0)
+        busy = {each: self._busy_seconds(each, elapsed) for each in list(self._processes)}
+        busiest = max(busy, key=lambda each: busy[each], default=0)
+        busy_seconds = busy.get(busiest, 0.0)
         if elapsed <= 0 or not self._gpus:
             return
         if busy_seconds > 0:
+            self._machine.act_for(busiest)
             self._machine.occupy(self._gpus, work=self._teraflops_per_second * busy_seconds, intensity=INTENSITY)
         if busy_seconds < elapsed:
             self._machine.idle(self._gpus, elapsed - busy_seconds)

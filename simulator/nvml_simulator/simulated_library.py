@@ -115,6 +115,7 @@ _SIGNATURES = {
     "wattloopSimulatorWorkBegin": (c_int, c_void_p, POINTER(c_uint), c_uint, c_double, c_double, POINTER(c_void_p)),
     "wattloopSimulatorWorkWait": (c_int, c_void_p, c_void_p),
     "wattloopSimulatorWorkEnd": (None, c_void_p, c_void_p),
+    "wattloopSimulatorActFor": (None, c_int),
     "wattloopSimulatorIdle": (c_int, c_void_p, POINTER(c_uint), c_uint, c_uint64),
     "wattloopSimulatorBlocked": (c_int, c_void_p, c_uint, c_uint64),
     "wattloopSimulatorMachineTime": (c_int, c_void_p, c_int, POINTER(c_uint64)),

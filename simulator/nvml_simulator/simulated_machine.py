@@ -135,6 +135,14 @@ class Machine:
             self._library.wattloopSimulatorWorkEnd(self._machine, handle)
         return (self._nanoseconds(array[0]) - begin) / 1e9
 
+    def act_for(self, process: int) -> None:
+        """Work from now on is that of another process, which NVML lists on the GPUs instead of this one.
+
+        Args:
+            process: Its id in this process's PID namespace; 0: this process again.
+        """
+        self._library.wattloopSimulatorActFor(process)
+
     def idle(self, gpus: GpuName | Sequence[GpuName], seconds: float) -> None:
         """Advance the virtual clock of idle GPUs to the latest time among them plus ``seconds``.
 

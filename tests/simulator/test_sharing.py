@@ -18,6 +18,7 @@ import nvml_simulator
 from nvml_simulator import Machine
 from support.agents.simulated_programs import HOLD_THE_LOCK, WORK_FOR_LONG
 from wattloop.errors import OperationError
+from wattloop.gpus.nvml import lists_all_processes
 
 FILL_GPU = """
 import os, sys, threading, nvml_simulator, wattloop.errors
@@ -166,6 +167,24 @@ def test_running_processes_are_listed_until_they_end(
         assert used > nvml.nvmlDeviceGetMemoryInfo(second).used
     assert nvml.nvmlDeviceGetComputeRunningProcesses(first) == []
     assert nvml.nvmlDeviceGetMemoryInfo(first).used < used
+
+
+def test_a_process_that_acts_for_another_is_listed_as_that_one_until_it_ends(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(clock="virtual", count=1)
+    nvml = start_nvml()
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    assert lists_all_processes()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        machine.act_for(other.pid)
+        machine.occupy(0, 1.0, 0.5)
+        machine.act_for(0)
+        assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)] == [other.pid]
+        machine.occupy(0, 1.0, 0.5)
+        assert {found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)} == {other.pid, os.getpid()}
+        other.kill()
+    assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)] == [os.getpid()]
 
 
 def test_concurrent_work_shares_the_throughput(make_machine: Callable[..., Machine]) -> None:

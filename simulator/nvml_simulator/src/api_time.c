@@ -1,8 +1,9 @@
-/* Calls beyond NVML for measuring programs: simulated time and driver load. */
+/* Calls beyond NVML for measuring programs: simulated time, driver load, and whose processes are listed. */
 #include <stddef.h>
 
 #include "api.h"
 #include "clock.h"
+#include "processes.h"
 
 /* Simulated nanoseconds since creation of the state that nvmlInit has opened: of a GPU, or of the machine
  * without a device. */
@@ -31,5 +32,20 @@ EXPORT nvmlReturn_t wattloopSimulatorDriverStarts(unsigned long long *starts) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     *starts = call.machine->layout->driver_starts;
+    return call_end(&call, NVML_SUCCESS);
+}
+
+/* Whether the caller sees the processes of the whole machine. In a container it sees its own. A real driver's
+ * caller learns that from the kernel. */
+EXPORT nvmlReturn_t wattloopSimulatorListsAllProcesses(unsigned *all) {
+    struct call call;
+    nvmlReturn_t result = call_begin_uncounted(&call);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (all == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *all = call.machine->layout->pid_namespace == processes_self().pid_namespace;
     return call_end(&call, NVML_SUCCESS);
 }

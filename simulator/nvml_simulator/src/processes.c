@@ -89,8 +89,14 @@ enum process_state processes_state(const struct layout *layout, const struct pro
     return process->pid_namespace == own || layout->pid_namespace == own ? PROCESS_GONE : PROCESS_INVISIBLE;
 }
 
+static int32_t acts_for;
+
+void processes_act_for(int32_t pid) {
+    acts_for = pid;
+}
+
 struct process processes_self(void) {
-    int32_t pid = (int32_t)getpid();
+    int32_t pid = acts_for != 0 ? acts_for : (int32_t)getpid();
     return (struct process){
         .start_ticks = start_ticks(pid),
         .memory_bytes = CONTEXT_BYTES,

@@ -16,8 +16,11 @@ enum process_state processes_state(const struct layout *layout, const struct pro
 /* Adds this process. Above MAX_PROCESSES, a process works without being listed. */
 void processes_register(const struct layout *layout, struct gpu *gpu, const struct process *self);
 
-/* The calling process. */
+/* The calling process, or the one that it acts for. */
 struct process processes_self(void);
+
+/* From now on the calling process works on behalf of another one of its namespace; 0: for itself. */
+void processes_act_for(int32_t pid);
 
 /* Removes processes that have ended; returns the number of the others. */
 unsigned processes_prune(const struct layout *layout, struct gpu *gpu);

@@ -11,6 +11,7 @@
 #include "machine.h"
 #include "mig.h"
 #include "power.h"
+#include "processes.h"
 #include "thermal.h"
 #include "timeline.h"
 #include "work.h"
@@ -127,6 +128,11 @@ EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigne
         wattloopSimulatorWorkEnd(machine, work);
     }
     return result;
+}
+
+/* Work from now on is that of another process of the caller's PID namespace, which NVML then lists; 0: of the caller. */
+EXPORT void wattloopSimulatorActFor(int pid) {
+    processes_act_for(pid);
 }
 
 /* Virtual clock only: advances idle GPUs to the latest time among them plus `nanoseconds`. */

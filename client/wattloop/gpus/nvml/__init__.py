@@ -10,7 +10,7 @@ from wattloop.gpus.nvml.nvml_errors import (
     NotSupported,
     NvmlError,
 )
-from wattloop.gpus.nvml.pynvml_binding import driver_load
+from wattloop.gpus.nvml.pynvml_binding import driver_load, lists_all_processes
 from wattloop.gpus.nvml.session import Session
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "NvmlError",
     "Session",
     "driver_load",
+    "lists_all_processes",
 ]

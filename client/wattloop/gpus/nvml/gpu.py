@@ -122,6 +122,14 @@ class Gpu:
 
     # Identity
 
+    def compute_processes(self) -> tuple[int, ...]:
+        """PIDs of the processes with a compute context on the GPU, as the driver knows them; see `lists_all_processes`.
+
+        Raises:
+            NoPermission: MIG is enabled on the GPU, and this process may not see its parts.
+        """
+        return tuple(int(each.pid) for each in self._invoke("nvmlDeviceGetComputeRunningProcesses"))
+
     def is_partitioned(self) -> bool:
         """Whether MIG is enabled: limits and energy then belong to several owners together."""
         try:

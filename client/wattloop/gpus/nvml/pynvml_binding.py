@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 DRIVER_MODULE = Path("/sys/module/nvidia")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+# The kernel's own, PROC_PID_INIT_INO of include/linux/proc_ns.h; a container has another one, or that of its host.
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 @cache
@@ -77,6 +80,26 @@ def simulated_driver_starts() -> int | None:
     if function is None or function(ctypes.byref(starts)) != 0:
         return None
     return starts.value
+
+
+def lists_all_processes(module: Path = DRIVER_MODULE, namespace: Path = PID_NAMESPACE) -> bool:
+    """Whether NVML lists the processes of the whole machine, with the pids that this process knows them by.
+
+    In a container with PIDs of its own, drivers list its own processes alone, or all with PIDs of the host. Under WSL
+    the driver is not one of this kernel. Simulated GPUs behave as recent drivers.
+
+    Args:
+        module: See `driver_load`.
+        namespace: The link to this process's PID namespace.
+    """
+    function = _simulator_function("wattloopSimulatorListsAllProcesses", binding().nvmlLib)
+    if function is not None:
+        lists_all = ctypes.c_uint()
+        return function(ctypes.byref(lists_all)) == 0 and bool(lists_all.value)
+    try:
+        return str(namespace.readlink()) == FIRST_PID_NAMESPACE and module.exists()
+    except OSError:
+        return False
 
 
 @cache
