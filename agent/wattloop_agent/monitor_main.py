@@ -19,6 +19,7 @@ from wattloop_agent.monitor.connection_slots import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
+from wattloop_agent.monitor.gpu_users import GpuUsers, ListedGpus
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog, WatchedTask
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
@@ -92,10 +93,11 @@ class _Monitor:
         power_controller = PowerControllerLink(requests, settings.heartbeat_timeout)
         readings = NvmlReadings(settings.nvml_library)
         ledger_writer = LedgerWriter(settings.monitor_state_directory)
-        meter = Meter(readings, integrated=ledger_writer.integrated)
+        meter = Meter(readings, integrated=ledger_writer.integrated, counter=ledger_writer.counter_id)
         bounds = BoundsFile(settings.monitor_state_directory)
         violations = PolicyViolations(bounds.limits, lambda: {gpu.uuid: gpu.name for gpu in meter.sampler.statuses})
         authenticator, pods, assignments = _authenticator(settings, meter)
+        meter.users = GpuUsers(readings.processes, authenticator)
         heartbeat_seconds = min(HEARTBEAT_SECONDS, settings.heartbeat_timeout / 4)
         watchdog = LoopWatchdog(MAX_STALL_TIMEOUTS * settings.heartbeat_timeout, heartbeat_seconds)
         lease_tracker = LeaseTracker(
@@ -213,7 +215,11 @@ def _authenticator(
     authenticator = PodAuthenticator(
         meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs), meter.partitioned
     )
-    return authenticator, authenticator, PodAssignments(authenticator)
+
+    def listed() -> ListedGpus | None:
+        return None if meter.users is None else meter.users.listed
+
+    return authenticator, authenticator, PodAssignments(authenticator, listed)
 
 
 def _pusher(

@@ -108,6 +108,7 @@ NVML_CALLS = (
     "nvmlDeviceGetSupportedGraphicsClocks",
     "nvmlDeviceGetClockInfo",
     "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceSetGpuLockedClocks",
     "nvmlDeviceResetGpuLockedClocks",
     "nvmlDeviceSetMemoryLockedClocks",

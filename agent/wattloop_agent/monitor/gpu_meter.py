@@ -18,6 +18,7 @@ from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_sampler import Sampler
+from wattloop_agent.monitor.gpu_users import GpuUsers
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.refusals import Reason, RequestError
 
@@ -33,10 +34,12 @@ class Meter:
         timeout_seconds: Time that the driver may take.
         integrated: Adds the integrated energy to a reading of a GPU without an energy counter; called in the driver's
             thread. The default adds none.
+        counter: Identifies what the counters count from; called in the driver's thread.
 
     Attributes:
         sampler: Samples all GPUs periodically in the same thread; idle until it is started or
             subscribed to.
+        users: Knows which others use the GPUs of a caller; None: no caller is told.
     """
 
     def __init__(
@@ -44,9 +47,13 @@ class Meter:
         gpus: NvmlReadings,
         timeout_seconds: float = TIMEOUT_SECONDS,
         integrated: Callable[[GpuReading], GpuReading] = lambda reading: reading,
+        counter: Callable[[], str] = lambda: "",
     ) -> None:
         self._gpus = gpus
         self._integrated = integrated
+        self.users: GpuUsers | None = None
+        self._counter = counter
+        self._counter_id = ""
         self._timeout_seconds = timeout_seconds
         self._products: dict[str, str] = {}
         self._thread = DriverThread(self._sample)
@@ -60,24 +67,38 @@ class Meter:
         """
         return await self._in_thread(lambda: self._gpus.describe(seen))
 
-    async def energy(self, uuids: Sequence[str]) -> list[GpuReading]:
+    async def energy(self, uuids: Sequence[str], owner: str) -> list[GpuReading]:
         """The counters of these GPUs, read now; of a GPU without one, its integrated power.
+
+        Args:
+            uuids: The GPUs.
+            owner: The caller, with what is known of others on its GPUs.
 
         Raises:
             RequestError: One of them does not exist, or reports neither its energy nor its power.
         """
-        return await self._in_thread(lambda: self._energy(uuids))
+        return await self._in_thread(lambda: self._energy(uuids, owner))
 
-    async def energy_of(self, seen: Callable[[str], bool]) -> list[GpuReading]:
+    async def energy_of(self, seen: Callable[[str], bool], owner: str) -> list[GpuReading]:
         """The same of all GPUs that satisfy a predicate on their uuid, by index.
 
         Raises:
             RequestError: As `energy`.
         """
-        return await self._in_thread(lambda: self._energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
+        return await self._in_thread(lambda: self._energy([uuid for uuid in self._gpus.uuids() if seen(uuid)], owner))
 
-    def _energy(self, uuids: Sequence[str]) -> list[GpuReading]:
-        return [self._integrated(reading) for reading in self._gpus.energy(uuids)]
+    def _energy(self, uuids: Sequence[str], owner: str) -> list[GpuReading]:
+        if self.users is not None:
+            self.users.begin(owner)
+        readings = self._gpus.energy(uuids)
+        self._counter_id = self._counter()
+        return [self.for_caller(self._integrated(reading), owner) for reading in readings]
+
+    def for_caller(self, reading: GpuReading, owner: str) -> GpuReading:
+        """A reading with what a caller is told beside it: others on the GPU, and what its counter counts from."""
+        others = reading.others if self.users is None else self.users.others(owner, reading.uuid)
+        # The ledger's integral goes on when the driver is loaded again.
+        return reading._replace(others=others, counter="" if reading.energy_millijoules is None else self._counter_id)
 
     async def uuid_by_device(self) -> dict[str, str]:
         """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids.
@@ -125,6 +146,8 @@ class Meter:
 
     def _sample(self) -> None:
         self.sampler.sample()
+        if self.users is not None:
+            self.users.check()
 
 
 # Linux lets only root read RAPL, since readings at a high rate reveal what programs compute

@@ -78,9 +78,9 @@ class MonitorVerbs:
         if "gpus" in request:
             gpus = gpus_in_request(request)
             caller.require_seen(gpus)
-            readings = await self._meter.energy(gpus)
+            readings = await self._meter.energy(gpus, caller.owner)
         elif caller.has_gpus:
-            readings = await self._meter.energy_of(caller.sees)
+            readings = await self._meter.energy_of(caller.sees, caller.owner)
         else:
             readings = []
         return [entry_of(reading) for reading in readings]
@@ -122,7 +122,7 @@ class MonitorVerbs:
         samples = [counted[uuid] for uuid in gpus if uuid in counted]
         if len(samples) < len(gpus):
             return []
-        return [entry_of(each) for each in samples]
+        return [entry_of(self._meter.for_caller(each, caller.owner)) for each in samples]
 
     async def _gpus(self, caller: SocketCaller) -> list[dict[str, object]]:
         if not caller.has_gpus:

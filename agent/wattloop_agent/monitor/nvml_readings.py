@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
-from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError
+from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError, lists_all_processes
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
+from wattloop_agent.monitor.gpu_users import GpuProcessList
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.refusals import Reason, RequestError
 
@@ -101,6 +102,20 @@ class NvmlReadings:
         """
         gpus = [gpu for gpu in self._gpus.all() if uuids is None or gpu.uuid in uuids]
         return [self._sample(gpu, with_counter=gpu.uuid not in uncounted) for gpu in gpus]
+
+    def processes(self) -> dict[str, GpuProcessList]:
+        """By uuid, the processes on each GPU; empty if there is no driver."""
+        try:
+            gpus = self._gpus.all()
+        except RequestError:
+            return {}
+        return {gpu.uuid: self._processes(gpu) for gpu in gpus}
+
+    def _processes(self, gpu: Gpu) -> GpuProcessList:
+        try:
+            return GpuProcessList(gpu.compute_processes(), is_complete=lists_all_processes())
+        except NvmlError as error:
+            return GpuProcessList(problem=self._gpus.request_error(error).message)
 
     def uuid_by_device(self) -> dict[str, str]:
         """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids."""

@@ -7,8 +7,9 @@ pids are reused.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from wattloop.gpus.gpu_processes import others_among
 from wattloop_agent.monitor.identity import (
     SocketCaller,
     UncertainOwners,
@@ -105,6 +106,10 @@ class ProcessAuthenticator:
             return process
         process.close()
         return None
+
+    def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
+        """See `Relations`: a caller's own processes are its relatives and those of its training."""
+        return others_among(pids, _pid(owner) or 0, is_complete=is_complete)
 
 
 def owner_name(pid: int, start: int | None) -> str:

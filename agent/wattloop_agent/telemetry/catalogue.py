@@ -38,7 +38,7 @@ CATALOGUE = (
     Metric(
         "wattloop_pod_gpu_energy_joules",
         "counter",
-        "Energy of a GPU while a running container has had it; shared: other containers could use the GPU too.",
+        "Energy of a GPU while a running container has had it; shared: others used the GPU too, or could.",
         (*POD_LABELS, *GPU_LABELS, "shared"),
     ),
     Metric("wattloop_gpu_power_watts", "gauge", "Power draw.", GPU_LABELS),

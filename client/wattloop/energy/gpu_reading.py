@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +48,45 @@ def accumulated_error(begin_error: float, begin_square: float, end_error: float,
     return end_error - begin_error + math.sqrt(max(end_square - begin_square, 0.0))
 
 
+class OtherUse(NamedTuple):
+    """What is known of processes of others on a GPU, so that its energy is not one program's alone.
+
+    Attributes:
+        seen_seconds: System monotonic clock when one was last seen; None if none was.
+        seen: Which were seen then.
+        unknown: Why others may use the GPU unseen; empty if they would be seen.
+    """
+
+    seen_seconds: float | None = None
+    seen: str = ""
+    unknown: str = ""
+
+    def shifted(self, offset_seconds: float) -> OtherUse:
+        """The same on a clock that is ahead by an offset."""
+        seconds = self.seen_seconds
+        return self._replace(seen_seconds=None if seconds is None else seconds + offset_seconds)
+
+    def since(self, seconds: float) -> bool | None:
+        """Whether others have used the GPU since this time of the monotonic clock; None if that is not known."""
+        if self.seen_seconds is not None and self.seen_seconds >= seconds:
+            return True
+        return None if self.unknown else False
+
+
+def any_shared(intervals: Iterable[bool | None]) -> bool | None:
+    """Whether a GPU was shared in one of some intervals; None if that is not known.
+
+    Example:
+        >>> any_shared([True, None]), any_shared([False, None]), any_shared([False, False])
+        (True, None, False)
+    """
+    known = tuple(intervals)
+    return True if any(known) else None if None in known else False
+
+
+NOT_ASKED = OtherUse(unknown="the processes on the GPU were not asked for")
+
+
 class GpuReading(NamedTuple):
     """One reading of a GPU; a tuple, since each sampling makes one for each GPU.
 
@@ -64,6 +104,8 @@ class GpuReading(NamedTuple):
         problem: Why a value that the GPU otherwise reports is missing; empty if none is.
         integrated: The energy of a GPU without a counter, as the agent has it; None if it has a counter, or the agent
             was not asked.
+        counter: Identifies what counter and clock count from: the boot and the load of the driver; empty if not known.
+        others: What is known of processes of others on the GPU.
     """
 
     uuid: str
@@ -76,6 +118,8 @@ class GpuReading(NamedTuple):
     product: str = ""
     problem: str = ""
     integrated: IntegratedEnergy | None = None
+    counter: str = ""
+    others: OtherUse = NOT_ASKED
 
     @property
     def cumulative_millijoules(self) -> int:

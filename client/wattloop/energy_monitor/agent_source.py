@@ -60,7 +60,11 @@ class AgentSource:
         newest = max((gpu.end_seconds for gpu in streamed.gpus), default=None)
         offset = 0.0 if newest is None else self._offset.update(self._clock() - newest)
         gpus = [
-            gpu._replace(begin_seconds=gpu.begin_seconds + offset, end_seconds=gpu.end_seconds + offset)
+            gpu._replace(
+                begin_seconds=gpu.begin_seconds + offset,
+                end_seconds=gpu.end_seconds + offset,
+                others=gpu.others.shifted(offset),
+            )
             for gpu in streamed.gpus
         ]
         return Readings(gpus, streamed.processor_seconds + offset, streamed.processor_joules)

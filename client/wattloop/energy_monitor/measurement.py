@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wattloop.energy.energy_timeline import difference
+from wattloop.energy.gpu_reading import any_shared
 from wattloop.energy_monitor.process_sampler import EnergyState, Moment, ProcessSampler
 
 
@@ -18,6 +19,7 @@ class _Energies:
     drams: dict[int, float]
     reason: str
     integrated: tuple[int, ...] = ()
+    shared: Mapping[int, bool | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,19 @@ class Measurement:
         return self._computed().integrated
 
     @property
+    def shared(self) -> bool | None:
+        """Whether processes of others used a GPU, too, so that the energy is an upper bound; None if not known.
+
+        Others are looked for once a second. A window that they miss by less than that may count as shared.
+        """
+        return any_shared(self._computed().shared.values())
+
+    @property
+    def shared_gpus(self) -> tuple[int, ...]:
+        """CUDA's indices of the GPUs that processes of others used, too."""
+        return tuple(index for index, shared in self._computed().shared.items() if shared)
+
+    @property
     def cpu_energy_joules(self) -> float | None:
         """Energy of the processor packages of the machine, of all its programs; None if not measured."""
         packages = self._computed().packages
@@ -120,6 +135,8 @@ class Measurement:
             shown += f", uncertainty_joules={energies.uncertainty:.2g}"
         if energies.integrated:
             shown += f", integrated_gpus={energies.integrated}"
+        if self.shared_gpus:
+            shown += f", shared_gpus={self.shared_gpus}"
         return f"{shown}, complete={not energies.reason}" + (
             f", reason={energies.reason!r})" if energies.reason else ")"
         )
@@ -145,6 +162,7 @@ def _computed(window: RecordedWindow) -> _Energies:
         sampler.wait_for_readings(window.end, list(window.gpus.values()))
     begin, end = sampler.energy_until(window.begin), sampler.energy_until(window.end)
     joules, squares, reasons, integrated = {}, 0.0, [], []
+    shared = {index: sampler.is_shared(uuid, window.begin, window.end) for index, uuid in window.gpus.items()}
     for index, uuid in window.gpus.items():
         first, last = begin.gpus.get(uuid), end.gpus.get(uuid)
         if first is None or last is None:
@@ -159,7 +177,8 @@ def _computed(window: RecordedWindow) -> _Energies:
             reasons.append(f"GPU {uuid}: {energy.missing}")
     packages, drams = _processors(begin, end)
     reason = "; ".join(reasons) if window.gpus else "this process has no GPU"
-    return _Energies(joules, math.sqrt(squares) if joules else math.nan, packages, drams, reason, tuple(integrated))
+    error = math.sqrt(squares) if joules else math.nan
+    return _Energies(joules, error, packages, drams, reason, tuple(integrated), shared)
 
 
 def _processors(begin: EnergyState, end: EnergyState) -> tuple[dict[int, float], dict[int, float]]:

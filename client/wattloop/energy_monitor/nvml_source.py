@@ -10,16 +10,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import NOT_ASKED, GpuReading, OtherUse
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.errors import OperationError
-from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError, Session
+from wattloop.gpus.gpu_processes import others_among, text_of
+from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError, Session, lists_all_processes
 from wattloop.gpus.process_gpus import CUDA_VARIABLE, visible_gpus
 from wattloop.gpus.rapl import POWERCAP, Rapl
 
 LIBRARY_VARIABLE = "WATTLOOP_NVML_LIBRARY"
 # A GPU that fails is read again after so long; each attempt may make NVML start again.
 FAILED_SECONDS = 1.0
+# The list of a GPU's processes costs the driver a call.
+OTHERS_SECONDS = 1.0
 
 
 class NvmlSource:
@@ -47,6 +50,8 @@ class NvmlSource:
         self._failed_seconds: dict[str, float] = {}
         self._rapl: Rapl | None = None
         self._due_seconds = 0.0
+        self._others: dict[str, OtherUse] = {}
+        self._others_due_seconds = 0.0
         self._pause = threading.Event()
 
     def open(self) -> Sequence[str]:
@@ -72,6 +77,9 @@ class NvmlSource:
         if self._due_seconds > now:
             self._pause.wait(self._due_seconds - now)
         self._due_seconds = max(self._due_seconds, now) + self._interval_seconds
+        if now >= self._others_due_seconds:
+            self._others_due_seconds = now + OTHERS_SECONDS
+            self._others = {uuid: _other_use(self._gpus[uuid]) for uuid in uuids if uuid in self._gpus}
         gpus = [reading for uuid in uuids if (reading := self._reading(uuid)) is not None]
         if uuids and len(self._failed_seconds) == len(uuids):
             # After a restart of the driver, NVML must be opened again.
@@ -96,11 +104,21 @@ class NvmlSource:
             counter = self._counters.millijoules(gpu)
             end = time.monotonic()
             reading = GpuReading(uuid, begin, end, counter, gpu.instant_power_watts())
+            reading = reading._replace(others=self._others.get(uuid, NOT_ASKED))
         except NvmlError:
             self._failed_seconds[uuid] = begin + FAILED_SECONDS
             return None
         self._failed_seconds.pop(uuid, None)
         return reading
+
+
+def _other_use(gpu: Gpu) -> OtherUse:
+    try:
+        pids = gpu.compute_processes()
+    except NvmlError as error:
+        return OtherUse(unknown=str(error))
+    names, unknown = others_among(pids, os.getpid(), is_complete=lists_all_processes())
+    return OtherUse(time.monotonic() if names else None, text_of(names), unknown)
 
 
 def _gpu_by_mig_device(gpus: Sequence[Gpu]) -> dict[str, str]:

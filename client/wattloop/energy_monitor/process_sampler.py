@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.energy.energy_timeline import CounterEdge, EnergyPoint, EnergyTimeline
+from wattloop.energy_monitor.others_timeline import OthersTimeline
 from wattloop.energy_monitor.readings import ProcessorEnergy, Readings, ReadingSource
 from wattloop.errors import WattloopError
 from wattloop.threads import TaskThread
@@ -75,6 +76,7 @@ class ProcessSampler:
         self._clock = clock
         self._source: ReadingSource | None = None
         self._timelines: dict[str, EnergyTimeline] = {}
+        self._others: dict[str, OthersTimeline] = {}
         self._processors: dict[str, ProcessorEnergy] = {}
         self._selected: tuple[str, ...] = ()
         self._moments: deque[weakref.ref[Moment]] = deque()
@@ -160,6 +162,12 @@ class ProcessSampler:
         with self._sampled:
             return moment.energy or self._look_up(moment.seconds)
 
+    def is_shared(self, uuid: str, begin: Moment, end: Moment) -> bool | None:
+        """Whether others used a GPU between two moments, by what is known now; None if that is not known."""
+        with self._sampled:
+            others = self._others.get(uuid)
+            return None if others is None else others.between(begin.seconds, end.seconds)
+
     def edges(self, uuid: str, first: int, *, final: bool = True) -> list[CounterEdge]:
         """The edges of a GPU's counter; see `EnergyTimeline.edges`."""
         with self._sampled:
@@ -212,6 +220,7 @@ class ProcessSampler:
         with self._sampled:
             for reading in readings.gpus:
                 self._timelines.setdefault(reading.uuid, EnergyTimeline()).add(reading)
+                self._others.setdefault(reading.uuid, OthersTimeline(reading.uuid)).add(reading.others)
             for zone, joules in readings.processor_joules.items():
                 self._processors.setdefault(zone, ProcessorEnergy()).add(readings.processor_seconds, joules)
             self._look_up_old()

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import GpuReading, any_shared
 from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
 from wattloop.power.windows import Totals
@@ -23,6 +23,10 @@ logger = logging.getLogger("wattloop")
 # The agent may be restarting for an upgrade. A run that is not measured from its start has no cost, so
 # nothing is learned from it.
 AGENT_START_SECONDS = 15.0
+SHARED_NOTICE = (
+    "GPU %s is used by others, too (%s): its energy is an upper bound of this training's, so nothing is learned from it"
+)
+UNKNOWN_NOTICE = "GPU %s: whether others use it, too, so that its energy is not this training's alone, is not known: %s"
 
 
 class ProcessGpus:
@@ -56,6 +60,7 @@ class ProcessGpus:
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, GpuReading] = {}
         self._counters = RisingCounters()
+        self._shared: dict[str, bool | None] = {}
         self._max_watts_of: dict[str, float] = {}
         self._range_watts: tuple[float, float] | None = None
         self._interruptions = 0
@@ -127,11 +132,30 @@ class ProcessGpus:
                 energy_millijoules=now.cumulative_millijoules,
                 start_time_seconds=self._start[now.uuid].clock_seconds,
                 time_seconds=now.clock_seconds,
-                uncertainty_millijoules=_rounded_up(now.uncertainty_since(self._start[now.uuid])),
+                uncertainty_millijoules=_rounded_up(self._uncertainty(now)),
+                shared=self._is_shared(now),
+                counter=self._start[now.uuid].counter,
             )
             for now in self._read()
             if now.uuid in self._start
         )
+
+    def _uncertainty(self, now: GpuReading) -> float | None:
+        integrated, lost = now.uncertainty_since(self._start[now.uuid]), self._counters.lost_millijoules(now.uuid)
+        return integrated if integrated is not None else lost or None
+
+    def _is_shared(self, now: GpuReading) -> bool | None:
+        """Whether others have used the GPU since the start; said once."""
+        uuid, others = now.uuid, now.others
+        before = self._shared.get(uuid, False)
+        # An agent that starts again has forgotten whom it has seen.
+        shared = any_shared((before, others.since(self._start[uuid].begin_seconds)))
+        self._shared[uuid] = shared
+        if shared and not before:
+            logger.warning(SHARED_NOTICE, uuid, others.seen)
+        elif shared is None and before is False:
+            logger.warning(UNKNOWN_NOTICE, uuid, others.unknown)
+        return shared
 
     def hold(self, watts: float) -> None:
         """Hold a power limit on every GPU of this process. On failure, log it and continue without a limit."""

@@ -23,17 +23,23 @@ class _Counted:
 class RisingCounters:
     """Continues the energy and the clock of each GPU after a fall.
 
-    A GPU that is reset counts from zero. What it used between its last reading and the reset is in no
-    counter. A value that is larger than the GPU can have used since is no such count, and adds nothing.
+    A GPU that is reset counts from zero, and all GPUs do when the driver is loaded again, which readings tell by
+    another `counter`. What a GPU used between its last reading and the reset is in no counter; `lost_millijoules`
+    bounds it. A value that is larger than the GPU can have used since is no such count, and adds nothing.
     The same holds of energy that an agent integrates, if the agent begins again.
 
     Attributes:
-        falls: Number of readings so far with an energy or a clock below the one before.
+        falls: Number of readings so far with an energy or a clock below the one before, or of another counter.
     """
 
     def __init__(self) -> None:
         self._gpus: dict[str, _Counted] = {}
         self.falls = 0
+
+    def lost_millijoules(self, uuid: str) -> float:
+        """Bound of what a GPU used while its counter was reset, beyond what was counted; 0 if it was not."""
+        known = self._gpus.get(uuid)
+        return 0.0 if known is None else known.lost_millijoules
 
     def rising(self, reading: GpuReading, max_watts: float) -> GpuReading:
         """The reading with an energy and a clock that are not below the GPU's previous ones.
@@ -49,12 +55,13 @@ class RisingCounters:
             return reading
         last = known.last
         seconds, millijoules = clock - last.clock_seconds, energy - last.cumulative_millijoules
-        if seconds < 0 or millijoules < 0:
+        began_again = millijoules < 0 or reading.counter != last.counter
+        if seconds < 0 or began_again:
             self._tell(reading, last)
-        if millijoules < 0:
+        if began_again:
             possible = 1000 * max_watts * max(seconds, 0.0)
             millijoules = energy if energy <= possible else 0
-            known.lost_millijoules += possible
+            known.lost_millijoules += possible - millijoules
             if last.integrated is not None and reading.integrated is not None:
                 # Its errors begin again, too.
                 known.lost_millijoules += last.integrated.uncertainty_since(IntegratedEnergy(0, 0.0, 0.0))
@@ -73,8 +80,8 @@ class RisingCounters:
         self.falls += 1
         if self.falls == 1:
             logger.warning(
-                "GPU %s: its energy or clock fell, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
-                "GPU; what it used in between may be missing in the energy of this run",
+                "GPU %s: its counter began again, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
+                "GPU or a reload of the driver; what it used in between may be missing in the energy of this run",
                 reading.uuid, last.cumulative_millijoules, last.clock_seconds, reading.cumulative_millijoules,
                 reading.clock_seconds,
             )  # fmt: skip

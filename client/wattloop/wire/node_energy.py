@@ -75,7 +75,7 @@ class PodGpuUsage(WireForm):
     pod: Annotated[Name, "Name of the pod."]
     container: Annotated[Label, "The container that the GPU is allocated to."]
     gpu: Annotated[Uuid, "UUID of the GPU; for a MIG device or a time-sliced replica, of its parent GPU."]
-    shared: Annotated[bool, "Whether other containers can use the GPU too, so that its energy is not this pod's alone."]
+    shared: Annotated[bool, "Whether others use the GPU too, or can, so that its energy is not this pod's alone."]
     energy_millijoules: Annotated[Millijoules, "Energy since the GPU was allocated to the pod."]
     uncertainty_millijoules: Annotated[Millijoules, "Bound on the error of the energy."]
     start_time_seconds: Annotated[ClockSeconds, "The agent's clock when the GPU was allocated to the pod."]

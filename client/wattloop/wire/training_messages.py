@@ -33,6 +33,7 @@ MAX_PRODUCT_CHARACTERS = 128
 MAX_REASON_CHARACTERS = 2000
 MAX_REFUSAL_CHARACTERS = 512
 MAX_FAILURE_CHARACTERS = 64
+MAX_COUNTER_CHARACTERS = 16
 # Far above real values, so that a sum over an attempt fits the API's decimal strings.
 MAX_NUMBER = 1e14
 MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
@@ -68,8 +69,19 @@ class GpuEnergy(WireForm):
     uncertainty_millijoules: Annotated[
         Millijoules | None,
         "Bound of the error of the energy since the start, if the GPU has no energy counter and its power was "
-        "integrated; null if a counter measured it.",
+        "integrated, or if its counter was reset; null if a counter measured it.",
     ] = None
+    shared: Annotated[
+        bool | None,
+        "Whether processes of others used the GPU too since the start, so that the energy is an upper bound of this "
+        "process's; null if that is not known.",
+    ] = None
+    counter: Annotated[
+        str,
+        String(MAX_COUNTER_CHARACTERS, min_length=0),
+        "Identifies what counter and clock count from, such as the boot of the node and the load of the driver: values "
+        "of different ones are never compared. Empty if that is not known.",
+    ] = ""
 
     def check(self, place: str) -> None:
         """See `WireForm`: the counter and the clock do not decrease."""

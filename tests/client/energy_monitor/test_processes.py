@@ -148,3 +148,39 @@ def test_only_the_gpus_that_cuda_shows_are_measured_under_its_indices(tmp_path: 
     )
     assert indices == [0]
     assert uuids == known[1:]
+
+
+def test_a_window_meanwhile_another_program_uses_the_gpu_is_shared_and_that_is_said_once(tmp_path: Path) -> None:
+    before, meanwhile, own, said = results_of(
+        """
+    import logging, subprocess
+    said = []
+    emit = {"emit": lambda _, each: said.append(each)}
+    logging.getLogger("wattloop").addHandler(type("Said", (logging.Handler,), emit)())
+
+    def worked(monitor):
+        with monitor.window("step") as window:
+            machine.occupy([0, 1], 989.0, 0.5)
+        return [window.measurement.shared, list(window.measurement.shared_gpus)]
+
+    print(json.dumps(worked(monitor)))
+    work = "import os, nvml_simulator as s; s.Machine(os.environ[s.STATE_VARIABLE]).occupy(1, 5e3, 0.5)"
+    child = subprocess.Popen([sys.executable, "-c", work])
+    time.sleep(1.5)
+    own = worked(monitor)
+    child.kill()
+    child.wait()
+    # The shell ends, so that no process of this program is an ancestor of the other one.
+    command = f"'{sys.executable}' -c '{work}' > /dev/null & echo $!"
+    other = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE)
+    time.sleep(1.5)
+    print(json.dumps(worked(monitor)))
+    os.kill(int(other.stdout), 9)
+    print(json.dumps(own))
+    print(json.dumps([each.getMessage().partition(" (")[0].partition(" is ")[2] for each in said]))
+""",
+        tmp_path,
+    )
+    assert before == own == [False, []]
+    assert meanwhile == [True, [1]]
+    assert said == ["used by others, too"]

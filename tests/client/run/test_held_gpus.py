@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from threading import Thread
 
 import pytest
 
 import nvml_simulator
+from support.agents.agent_fixture import until
 from support.agents.simulated_node import simulated_node
 from support.reporting.report_server import ReportServer
 from wattloop import Run
@@ -96,7 +100,39 @@ def test_a_gpu_that_is_reset_during_a_run_loses_no_report_and_keeps_its_energy(
         gpu["energy_millijoules"] - gpu["start_energy_millijoules"] for gpu in report_server.reports[-1]["gpus"]
     )
     assert 0.6 < min(first, other) / max(first, other) < 0.95, "a part of one epoch is in no counter"
-    assert [each for each in caplog.messages if "its energy or clock fell" in each]
+    assert [each for each in caplog.messages if "its counter began again" in each]
+    reset, whole = (gpu["uncertainty_millijoules"] for gpu in report_server.reports[-1]["gpus"])
+    assert other - first <= reset
+    assert whole is None
+
+
+OTHER_TRAINING = """
+import os, sys, nvml_simulator
+with nvml_simulator.Machine(sys.argv[1]) as gpus:
+    gpus.occupy(0, 312.0, 0.8)
+    print("working", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_gpu_that_another_training_uses_is_shared_from_then_on_and_that_is_said_once(
+    node: Node, report_server: ReportServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Run(environment=node.variables(report_server)) as run:
+        for epoch in run.epochs():
+            if epoch == 1:
+                # A program that this process starts is its own; one that another process started is not.
+                command = f"exec 3<&0; '{sys.executable}' -c '{OTHER_TRAINING}' '{node.state}' <&3 & "
+                with subprocess.Popen(["sh", "-c", command], stdin=PIPE, stdout=PIPE, text=True) as shell:
+                    assert shell.stdout is not None
+                    assert shell.stdout.readline() == "working\n"
+                    until(lambda: any(gpu.shared for gpu in run.gpus.energy()), "the other training is seen")
+            run.report(metric=0.5)
+    gpus = [[gpu["shared"] for gpu in report["gpus"]] for report in report_server.reports]
+    assert gpus == [[False, False], [False, False], [True, False], [True, False], [True, False]]
+    (message,) = [each for each in caplog.messages if "is used by others" in each]
+    assert "an upper bound" in message
+    assert "(python" in message
 
 
 def test_a_failed_run_releases_its_limit(node: Node, report_server: ReportServer) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +93,10 @@ class LedgerWriter:
         if samples and not self._has_samples:
             self._has_samples = self._first_write_due = True
             self.on_due()
+
+    def counter_id(self) -> str:
+        """Identifies what the counters and the clock of this node count from: its boot, and the load of the driver."""
+        return f"{zlib.crc32(f'{self._boot} {self._driver()}'.encode()):08x}"
 
     def integrated(self, reading: GpuReading) -> GpuReading:
         """Add a reading to the ledger if its GPU has no counter, and return it with the integrated energy."""

@@ -6,14 +6,20 @@ Older kubelets also list completed pods, so whether a listed pod still runs is t
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from wattloop.gpus.gpu_processes import text_of
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
+from wattloop_agent.monitor.gpu_users import ListedGpus
 from wattloop_agent.monitor.pods.kubelet import PodName, gpus_of
 from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
 from wattloop_agent.refusals import Reason, RequestError
+
+logger = logging.getLogger(__name__)
 
 # A listed pod may have no process for so long: its volumes are mounted before its sandbox runs.
 START_SECONDS = 60.0
@@ -129,10 +135,15 @@ class PodAssignments:
 
     Args:
         authenticator: Asks the kubelet, and knows the pods' processes.
+        listed: Gives the driver's newest lists of the processes on each GPU; None if there are none.
     """
 
-    def __init__(self, authenticator: PodAuthenticator) -> None:
+    def __init__(self, authenticator: PodAuthenticator, listed: Callable[[], ListedGpus | None] = lambda: None) -> None:
         self._authenticator = authenticator
+        self._listed = listed
+        self._observed_seconds: float | None = None
+        # GPUs of which it was said that others use them.
+        self._told: set[str] = set()
         self._processes = authenticator.processes
         self._pods = PodLiveness(self._processes)
 
@@ -158,10 +169,12 @@ class PodAssignments:
             listed = [each for each in devices if each.pod_uid in running]
             listed_keys = {each.key for each in devices}
             missing = [each for each in before if each.key not in listed_keys]
-            assigned = (*listed, *unlisted(missing, listed, self._running))
+            assigned = self._with_foreign_use(
+                before, (*listed, *unlisted(missing, listed, self._running)), answer.requested_seconds
+            )
             new = {each.pod_uid for each in assigned} - {each.pod_uid for each in before}
             first = self._processes.first_processes(new) if new else {}
-            end = max(time.monotonic(), answer.requested_seconds)
+            end = self._observed_seconds = max(time.monotonic(), answer.requested_seconds)
             is_complete = (
                 not answer.has_other_devices
                 and all_assigned(answer.devices, uids, names)
@@ -176,6 +189,40 @@ class PodAssignments:
         except OSError as error:
             message = f"it is unknown which pods run: {error}; they keep their GPUs until it is known"
             raise RequestError(Reason.UNAVAILABLE, message) from error
+
+    def _with_foreign_use(
+        self, before: Sequence[Assignment], assigned: Sequence[Assignment], requested_seconds: float
+    ) -> tuple[Assignment, ...]:
+        """The assignments, `shared` if a process of no pod that has the GPU uses it.
+
+        The kubelet does not know of a pod that sees all GPUs of its node, nor of a process outside of pods. Lists that
+        were read between two observations count, for the pods that both have: no pod that came or left meanwhile is a
+        stranger.
+
+        Raises:
+            OSError: It is unknown which pods the processes run in.
+        """
+        lists, since = self._listed(), self._observed_seconds
+        if lists is None or since is None or not since <= lists.read_seconds <= requested_seconds:
+            return tuple(assigned)
+        pods: dict[str, set[str]] = {}
+        for each in (*before, *assigned):
+            pods.setdefault(each.gpu, set()).add(each.pod_uid)
+        foreign = {
+            gpu: self._processes.outside_of(pods[gpu], each.pids)
+            for gpu, each in lists.lists.items()
+            if gpu in pods and each.is_complete
+        }
+        used = {gpu for gpu, processes in foreign.items() if processes}
+        for gpu in used - self._told:
+            named = text_of([str(each) for each in foreign[gpu]])
+            logger.warning(
+                "the GPU of a pod is used by others: its energy is not the pod's alone",
+                extra={"gpu": gpu, "processes": named},
+            )
+        self._told |= used
+        had = {each.key for each in before}
+        return tuple(replace(each, shared=each.shared or (each.gpu in used and each.key in had)) for each in assigned)
 
     def _running(self, uids: set[str]) -> set[str]:
         return set(self._processes.process_by_pod(uids))

@@ -7,10 +7,11 @@ import contextlib
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattloop.gpus.gpu_processes import PARTIAL_LIST
 from wattloop_agent.monitor.identity import (
     SocketCaller,
     UncertainOwners,
@@ -169,6 +170,16 @@ class PodAuthenticator:
                 Reason.NOT_PERMITTED, f"process {process.pid} is in no pod of this node; only pods are served"
             )
         return PodPeer(self, process, uid)
+
+    def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
+        """See `Relations`: a caller's own processes are those of its pod."""
+        if not is_complete:
+            return (), PARTIAL_LIST
+        try:
+            found = self.processes.outside_of({owner.removeprefix(_PREFIX)}, pids)
+        except OSError as error:
+            return (), f"the pods of the processes on it can't be read: {error}"
+        return tuple(map(str, found)), ""
 
     async def caller(self, pod_uid: str) -> SocketCaller:
         """The identity of a pod.

@@ -15,10 +15,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from wattloop.gpus.gpu_processes import MPS_SERVER, ListedProcess, listed_process
 from wattloop_agent.monitor.identity import no_step
 from wattloop_agent.monitor.watched_process import start_ticks
 
@@ -106,6 +107,15 @@ class PodProcesses:
             if error.errno == errno.ENAMETOOLONG:
                 return None
             raise
+
+    def outside_of(self, pod_uids: Collection[str], pids: Iterable[int]) -> list[ListedProcess]:
+        """Those of these processes that run in none of these pods, without the server that acts for its clients.
+
+        Raises:
+            OSError: It is unknown.
+        """
+        running = (each for pid in pids if (each := listed_process(pid, self._processes)) is not None)
+        return [each for each in running if each.name != MPS_SERVER and self.pod_uid_of(each.pid) not in pod_uids]
 
     def find(self, pod_uids: set[str], step: Callable[[], None] = no_step) -> Iterator[int]:
         """The processes of these pods; calls `step` before each process of the node.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
+from wattloop.energy.gpu_reading import NOT_ASKED, GpuReading, IntegratedEnergy, OtherUse
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,7 @@ def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
 def reading_of(entry: Mapping[str, Any]) -> GpuReading:
     """Parse an entry of ``energy`` or ``subscribe``; its clocks are the agent's."""
     watts, counter, integrated = entry["power_watts"], entry["energy_millijoules"], entry.get("integrated")
+    others = entry.get("others")
     return GpuReading(
         uuid=str(entry["uuid"]),
         begin_seconds=float(entry["begin_seconds"]),
@@ -170,7 +171,14 @@ def reading_of(entry: Mapping[str, Any]) -> GpuReading:
         instant_watts=None if watts is None else float(watts),
         clock_seconds=float(entry["time_seconds"]),
         integrated=None if integrated is None else _integrated(integrated),
+        counter=str(entry.get("counter", "")),
+        others=NOT_ASKED if others is None else _others(others),
     )
+
+
+def _others(entry: Mapping[str, Any]) -> OtherUse:
+    seconds = entry["seen_seconds"]
+    return OtherUse(None if seconds is None else float(seconds), str(entry["seen"]), str(entry["unknown"]))
 
 
 def _integrated(entry: Mapping[str, Any]) -> IntegratedEnergy:
@@ -190,6 +198,8 @@ def entry_of(reading: GpuReading) -> dict[str, object]:
         "begin_seconds": reading.begin_seconds,
         "end_seconds": reading.end_seconds,
         "power_watts": reading.instant_watts,
+        "counter": reading.counter,
+        "others": reading.others._asdict(),
     }
     if reading.integrated is not None:
         entry["integrated"] = asdict(reading.integrated)

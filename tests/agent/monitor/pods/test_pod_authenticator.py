@@ -8,14 +8,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from support.agents.kubelet_server import KubeletServer, serving
+from wattloop.gpus.gpu_processes import PARTIAL_LIST
 from wattloop_agent.monitor.energy.attribution import Assignment
+from wattloop_agent.monitor.gpu_users import GpuProcessList, ListedGpus
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.pods import pod_authenticator
 from wattloop_agent.monitor.pods.assignments import PodAssignments
@@ -328,6 +330,33 @@ def test_an_observation_is_complete_unless_something_that_the_kubelet_lists_was_
     assert not observed(), "it has no uid yet"
     (node.folder / "logs" / f"default_web_{OTHER}").mkdir()
     assert observed()
+
+
+def test_a_gpu_is_shared_if_a_process_of_no_pod_that_has_it_uses_it_while_a_pod_has_it(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    (own, connection), (stranger, other) = node.connected(UID), node.connected(OTHER)
+    connection.close()
+    other.close()
+    had = Assignment(UID, "default", "trainer", "main", GPUS[0])
+    listed = ListedGpus(0.0)
+    assignments = PodAssignments(node.authenticator(), lambda: listed)
+
+    def shared(*pids: int, before: Sequence[Assignment] = (had,), read_seconds: float | None = None) -> bool:
+        nonlocal listed
+        lists = {GPUS[0]: GpuProcessList(pids, is_complete=True)}
+        listed = ListedGpus(time.monotonic() if read_seconds is None else read_seconds, lists)
+        (found,) = asyncio.run(assignments.observe(before)).assignments
+        return found.shared
+
+    assert not shared(own.pid, stranger.pid), "nothing was observed before"
+    assert not shared(own.pid, stranger.pid, before=()), "another pod may have had the GPU when the list was read"
+    assert not shared(own.pid, stranger.pid, read_seconds=0.0), "the pod may not have had it when the list was read"
+    assert shared(own.pid, stranger.pid)
+    assert not shared(own.pid, 2**22 - 1), "the other one has ended"
+    assert node.authenticator().others(f"pod:{UID}", [own.pid], is_complete=True) == ((), "")
+    names, _ = node.authenticator().others(f"pod:{UID}", [own.pid, stranger.pid], is_complete=True)
+    assert len(names) == 1
+    assert node.authenticator().others(f"pod:{UID}", [stranger.pid], is_complete=False) == ((), PARTIAL_LIST)
 
 
 def test_a_pod_has_started_once_a_container_of_it_has_a_log_that_is_not_from_before_the_nodes_start(
