@@ -39,7 +39,7 @@ from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 # API apart.
 FIELD_MANAGER = "wattloop-reporting"
 # etcd accepts requests of 1.5 MiB; the outcome, pods, conditions and managed fields need the rest.
-MAX_PROGRESS_BYTES = 384 * 1024
+MAX_PROGRESS_BYTES = 640 * 1024
 
 
 class ClusterProgressStore:

@@ -114,9 +114,12 @@ def unknown_cause(savings: JobSavings) -> str:
     """Why it is not known what was saved."""
     if savings.outdated:
         return OUTDATED
+    # Of shared GPUs the energy is an upper bound.
+    unmeasured = any(each.reached and each.cost_joules is None for each in savings.recurrences)
+    reached = f"reached the target{' with an energy of its own' if unmeasured else ''}{_since_text(savings)}"
     if savings.default is None:
-        return f"the default configuration has not reached the target{_since_text(savings)}"
-    return f"no other configuration has reached the target{_since_text(savings)}"
+        return f"the default configuration has not {reached}"
+    return f"no other configuration has {reached}"
 
 
 def _since_text(savings: JobSavings) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.energy.attempt_usage import READ_PROCESSORS
 from wattloop_operator.store import AttemptUsage
@@ -41,6 +42,7 @@ class EnergyOrigin(StrEnum):
     PROCESSOR: this machine's processors, because it has no GPU.
     UNKNOWN: nothing: there is no GPU, and no readable counter of the processors.
     SIMULATED_IDLE: simulated GPUs on which the training put no load.
+    SHARED: GPUs that others used, too, of a local run or of a cluster.
     """
 
     GPU = "gpu"
@@ -49,6 +51,7 @@ class EnergyOrigin(StrEnum):
     PROCESSOR = "processor"
     UNKNOWN = "unknown"
     SIMULATED_IDLE = "simulated-idle"
+    SHARED = "shared"
 
 
 def origin_of_attempt(record: ObservationRecord | AttemptUsage, origin: str | None) -> str | None:
@@ -58,6 +61,8 @@ def origin_of_attempt(record: ObservationRecord | AttemptUsage, origin: str | No
         record: The attempt.
         origin: The origin of its job's energies.
     """
+    if record.attribution == Attribution.SHARED.value:
+        return EnergyOrigin.SHARED
     if origin != EnergyOrigin.SIMULATED or not record.gpu_count:
         return origin
     idle_watts = record.gpu_count * IDLE_WATTS.get(record.gpu_product, 0.0)
@@ -66,6 +71,8 @@ def origin_of_attempt(record: ObservationRecord | AttemptUsage, origin: str | No
 
 
 NOTES = {
+    EnergyOrigin.SHARED: "others used the GPUs, too: the energies are upper bounds, from which nothing is learned and "
+    "no saving follows",
     EnergyOrigin.SIMULATED_IDLE: IDLE_NOTE,
     EnergyOrigin.PROCESSOR: "no GPU: the energies are those of this machine's processors (RAPL), of all programs",
     EnergyOrigin.UNKNOWN: "no GPU, and no readable RAPL counter: the energies are unknown, only the times are measured",
@@ -82,11 +89,12 @@ def energy_note(origins: Sequence[str | None]) -> str:
     Args:
         origins: The origin of each attempt's energy.
     """
-    for origin, note in NOTES.items():
-        count = sum(each == origin for each in origins)
-        if count:
-            return note if count == len(origins) else f"{note} ({count} of {len(origins)} attempts)"
-    return ""
+    counts = ((note, sum(each == origin for each in origins)) for origin, note in NOTES.items())
+    return "; ".join(
+        note if count == len(origins) else f"{note} ({count} of {len(origins)} attempts)"
+        for note, count in counts
+        if count
+    )
 
 
 def energy_remedy(origins: Sequence[str | None]) -> str:

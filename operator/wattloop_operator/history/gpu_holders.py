@@ -158,9 +158,8 @@ def _recent(power: RecentPower | None) -> dict[str, Any]:
 
 
 def _mean_power_watts(gpu: GpuReadingStatus) -> float | None:
-    seconds = float(gpu.time_seconds - gpu.start_time_seconds)
-    joules = (gpu.energy_millijoules - gpu.start_energy_millijoules) / 1000
-    return joules / seconds if seconds > 0 else None
+    seconds = float(gpu.used_seconds)
+    return gpu.used_millijoules / 1000 / seconds if seconds > 0 else None
 
 
 def _held_limit(progress: Progress) -> int | None:

@@ -48,8 +48,9 @@ class RecurrenceRow:
         purpose: What its recurrence ran for: baseline, learning or chosen. None if there is no comparison.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
-        energy_origin: What the energy was measured on in a local run: gpu, simulated, simulated-load (with a declared
-            load), or simulated-idle if the training put no load on the simulated GPUs; None if it is not known.
+        energy_origin: What the energy was measured on: shared if others used the GPUs, too, so that it is an upper
+            bound; else in a local run gpu, simulated, simulated-load (with a declared load), or simulated-idle if the
+            training put no load on the simulated GPUs; None if it is not known.
         clocks: What the ranks of a pipeline did at the end: free, profile or plan; this and the next are None for an
             attempt whose ranks did not register as a pipeline.
         frequency_plan: Name of its FrequencyPlan; None if there was none.

@@ -23,6 +23,12 @@ logger = logging.getLogger(__name__)
 
 # An agent that was killed together with the training restarts in less.
 AGENT_START_SECONDS = 5.0
+# Others that were seen so shortly before the reading used the GPU after the last report, or before, too.
+SEEN_SECONDS = 2.0
+RESET_NOTICE = (
+    "GPU %s: its counter began again, as after a reload of the driver; what the training used after its last report is "
+    "not known"
+)
 
 
 class FinalEnergy:
@@ -75,6 +81,9 @@ def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
     except (AgentUnavailable, AgentRequestError) as error:
         logger.warning("the energy that the training used after its last report is not known: %s", error)
         return ()
+    reset = [now.uuid for now in readings if now.counter != known[now.uuid].counter]
+    if reset:
+        logger.warning(RESET_NOTICE, ", ".join(reset))
     return tuple(
         GpuEnergy(
             uuid=now.uuid,
@@ -83,8 +92,11 @@ def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
             start_time_seconds=float(known[now.uuid].start_time_seconds),
             time_seconds=now.clock_seconds,
             uncertainty_millijoules=_uncertainty(known[now.uuid], now),
+            shared=now.others.since(now.begin_seconds - SEEN_SECONDS) or known[now.uuid].shared,
+            counter=now.counter,
         )
         for now in readings
+        if now.uuid not in reset
     )
 
 

@@ -30,6 +30,7 @@ from wattloop_operator.local.attempt_line import (
     line_text,
     reason_code,
 )
+from wattloop_operator.reconcile.energy.counted_intervals import duration_seconds
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -126,9 +127,8 @@ class LiveView:
         """Power of all GPUs between the latest two reports; None if it is not known."""
         if not progress.gpus:
             return None
-        energy = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus) / 1e3
-        seconds = max(float(gpu.time_seconds - gpu.start_time_seconds) for gpu in progress.gpus)
-        reading = Reading(energy, seconds)
+        energy = sum(gpu.used_millijoules for gpu in progress.gpus) / 1e3
+        reading = Reading(energy, float(duration_seconds(progress.gpus)))
         before, latest = self._readings.get(name, (Reading(0.0, 0.0), Reading(0.0, 0.0)))
         if reading.time_seconds > latest.time_seconds:
             before, latest = latest, reading

@@ -37,7 +37,8 @@ PREFIX, NAME_BYTES = "wattloop-", 8
 # A socket's path has at most 107 bytes; the name of one in the run's folder has at most 16 with its slash.
 MAX_PARENT_BYTES = 107 - len(f"/{PREFIX}") - 2 * NAME_BYTES - 16
 SHORT_FOLDER = Path("/tmp")  # noqa: S108  the run's folder has a random name, and is created for this user alone
-# In the environment of a training: the run's folder, and after a slash the training's own name.
+# In the environment of a training: the run's folder, and after a slash the training's own name. As in
+# `wattloop.gpus.gpu_processes`; this program imports no package.
 TRAINING_VARIABLE = "WATTLOOP_LOCAL_TRAINING"
 KILL_SECONDS = 10.0
 # In /proc: it has ended, but its parent has not waited for it.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import Usage
+from wattloop_operator.api.training_recurrence import Attribution, Usage
 from wattloop_operator.cluster.api import Body
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.month_usage import MonthUsage, next_month, usage_of_job
@@ -66,13 +66,12 @@ def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
     """The usage as the operator's database has it, late usage included; a model of all of an object takes too long."""
     status, subject = recurrence["status"], f"{namespace}/{recurrence['metadata']['name']}"
     usage = read_object(Usage, status["usage"], subject) if status.get("usage") else None
-    progress = status.get("progress") or {}
-    agents = progress.get("agents") or {}
     return AttemptUsage(
         namespace,
         job,
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
         gpu_product="",
-        gpu_count=len(progress.get("gpus") or ()) or agents.get("devices") or (0 if usage is None else usage.devices),
+        gpu_count=0 if usage is None else usage.devices,
+        attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
     )

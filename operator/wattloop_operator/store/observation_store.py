@@ -45,6 +45,7 @@ class AttemptUsage:
     time_seconds: float
     gpu_product: str
     gpu_count: int
+    attribution: str
 
 
 class Observations:

@@ -1,4 +1,4 @@
-"""What a view says about energies that are those of an idle simulated GPU."""
+"""What a view says about energies that are those of an idle simulated GPU, or of shared ones."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ def test_the_idle_power_of_every_model_is_that_of_the_simulator() -> None:
         ({}, "simulated-load", "simulated-load"),
         ({}, "gpu", "gpu"),
         ({}, None, None),
+        # Of shared GPUs, of a cluster, too.
+        ({"attribution": "Shared"}, "simulated", "shared"),
+        ({"attribution": "Shared"}, None, "shared"),
     ],
 )
 def test_energies_of_idle_simulated_gpus_are_recognised(

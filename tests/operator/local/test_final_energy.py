@@ -78,9 +78,8 @@ class LocalTraining:
             return
         with AgentConnection(str(self.node.socket)) as agent:
             (now,) = agent.energy()
-        gpu = GpuEnergy(
-            now.uuid, now.cumulative_millijoules, now.cumulative_millijoules, now.clock_seconds, now.clock_seconds
-        )
+        energy, seconds = now.cumulative_millijoules, now.clock_seconds
+        gpu = GpuEnergy(now.uuid, energy, energy, seconds, seconds, counter=now.counter)
         self.service.receive(KEY.namespace, self.attempt.metadata.name, Report(1, 1.0, gpus=(gpu,)))
 
     def work(self) -> None:
@@ -202,6 +201,18 @@ def test_an_attempt_that_goes_on_using_energy_gets_its_outcome(tmp_path: Path) -
         wait(DEADLINE_SECONDS + 60)(training)
         training.reconcile()
         assert training.attempt.status.result is Result.DEADLINE_EXCEEDED
+
+
+def test_after_a_reload_of_the_driver_what_came_after_the_last_report_is_not_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with local_training(tmp_path) as training:
+        training.report()
+        progress, socket = training.attempt.progress, str(training.node.socket)
+        assert [each.uuid for each in energy_now(socket, progress)] == [each.uuid for each in progress.gpus]
+        training.node.gpus.restart_driver()
+        assert energy_now(socket, progress) == ()
+        until(lambda: energy_now(socket, progress) == () and "began again" in caplog.text, "the driver runs again")
 
 
 def test_without_an_agent_or_gpus_no_energy_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -343,10 +343,11 @@ def report(
     rank: int = 0,
     published: PublishedModel | None = None,
     power_limit_watts: float | None = None,
+    shared: bool | None = False,
 ) -> Report:
     """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
-        GpuEnergy(f"GPU-{index}", 5000, 5000 + round(joules * 1000 / gpus), 100.0, 100.0 + seconds)
+        GpuEnergy(f"GPU-{index}", 5000, 5000 + round(joules * 1000 / gpus), 100.0, 100.0 + seconds, shared=shared)
         for index in range(gpus)
     )
     return Report(

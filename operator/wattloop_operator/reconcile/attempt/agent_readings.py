@@ -58,7 +58,7 @@ def with_agent_readings(
     if mark is None:
         return progress
     readings = AgentReadings(
-        devices=len(agents.gpus),
+        devices=agents.devices,
         gpu_product=agents.gpu_product,
         max_power_limit_watts=agents.max_power_limit_watts,
         first=mark if before is None else before.first,
@@ -79,7 +79,8 @@ def _mark(agents: AgentEnergy, epoch: float, now: datetime, before: EpochMark | 
     joules = agents.energy_millijoules / 1000
     energy = joules + _power_watts(agents, joules, before, sum(ages)) * sum(ages)
     until_now = (
-        replace(each, time_seconds=each.time_seconds + age) for each, age in zip(agents.energies, ages, strict=True)
+        each if each.ended else replace(each, time_seconds=each.time_seconds + age, measured_at=now)
+        for each, age in zip(agents.energies, ages, strict=True)
     )
     time = replace(agents, energies=tuple(until_now)).duration_seconds
     return EpochMark.model_validate(
@@ -102,8 +103,8 @@ def _power_watts(agents: AgentEnergy, joules: float, before: EpochMark | None, a
     seconds = sum(each.time_seconds - each.start_time_seconds for each in agents.energies)
     power = joules / seconds if seconds > 0 else 0.0
     if before is not None:
-        later = seconds - float(before.time_seconds) * len(agents.gpus)
-        if later >= max(MIN_POWER_SECONDS * len(agents.gpus), MIN_AGES * ages_seconds):
+        later = seconds - float(before.time_seconds) * agents.devices
+        if later >= max(MIN_POWER_SECONDS * agents.devices, MIN_AGES * ages_seconds):
             power = max(joules - float(before.energy_joules), 0.0) / later
     maximum = agents.max_power_limit_watts
-    return power if maximum is None else min(power, maximum / len(agents.gpus))
+    return power if maximum is None else min(power, maximum / agents.devices)

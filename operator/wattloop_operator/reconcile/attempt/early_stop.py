@@ -19,7 +19,7 @@ from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
@@ -67,7 +67,11 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     # The first epoch contains the start of the training, which a further attempt would pay again.
     if limit is None or (not reviewed and (progress.epoch or 0) <= 1):
         return ""
-    cost = cost_of(recurrence.spec, progress, usage_without_trials(progress))
+    usage = usage_without_trials(progress)
+    # The energy of shared GPUs is an upper bound, so the attempt may have cost less.
+    if usage is not None and usage.attribution is Attribution.SHARED:
+        return ""
+    cost = cost_of(recurrence.spec, progress, usage)
     # An attempt that has already cost its limit stops at once, although the limit was rounded when
     # it was written.
     if cost is None or cost < float(limit) * (1 - ROUNDING):
@@ -196,12 +200,18 @@ def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
     """The input of the policy's review.
 
-    None before one full epoch was run and, while power limits are measured, before the epoch cost at the current
-    one is known.
+    None before one full epoch was run, on GPUs that others use, too, and, while power limits are measured, before
+    the epoch cost at the current one is known.
     """
     usage = usage_without_trials(progress)
     max_power_watts = max_power_of(progress, usage)
-    if usage is None or not max_power_watts or progress.epoch is None or progress.epoch < 1:
+    if (
+        usage is None
+        or usage.attribution is Attribution.SHARED
+        or not max_power_watts
+        or progress.epoch is None
+        or progress.epoch < 1
+    ):
         return None
     epoch = epoch_usage(recurrence.spec, progress, usage_of(progress), progress.epoch)
     measured = epoch.energy_joules is not None or epoch.start_up is not None

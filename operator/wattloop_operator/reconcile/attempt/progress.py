@@ -1,9 +1,9 @@
 """The effect of a report on an attempt's progress, as a pure function.
 
-Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters
-only rise. Energy is that of all ranks (`reconcile.energy.limit_measurements`). The metric is that of
-the newest report of rank 0, and each of its evaluations is a point of the curve. Whether the target
-is reached is decided here, not by the process. A process that restarts within its attempt counts
+Reports are cumulative and may arrive late, twice or out of order, from several processes. Energy is that of
+all processes (`reconcile.energy.counted_intervals`) and ranks (`reconcile.energy.limit_measurements`). The
+metric is that of the newest report of rank 0, and each of its evaluations is a point of the curve. Whether the
+target is reached is decided here, not by the process. A process that restarts within its attempt counts
 epochs and evaluations from 0: the epochs of its predecessors are added, so that its curve continues
 theirs, and its evaluations begin a new sequence.
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
+from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, Report
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
@@ -27,6 +27,7 @@ from wattloop_operator.domain.names import attempt_path
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, has_moved_away
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
+from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, readings_after
 from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
 from wattloop_operator.reconcile.energy.limit_measurements import profile_after, ranks_after
 from wattloop_operator.reconcile.energy.probe_usage import with_probes
@@ -42,7 +43,7 @@ MAX_GPUS_PER_DEVICE = 8
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress after a report; equal to the current one if the report is not new."""
     before = recurrence.progress
-    gpus = _merge_readings(before.gpus, report.gpus, max_gpus(recurrence))
+    gpus = readings_after(before.gpus, report, max_gpus(recurrence))
     is_newest = report.rank == 0 and report.sequence > before.sequence
     ranks = min(ranks_after(before, report), MAX_RANKS)
     progress = before.model_copy(
@@ -53,7 +54,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
             "gpus": gpus,
             "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
             "gpu_product": report.gpu_product or before.gpu_product,
-            "max_power_limit_watts": _max_power(report, len(gpus)) or before.max_power_limit_watts,
+            "max_power_limit_watts": _max_power(report, devices_at_once(gpus)) or before.max_power_limit_watts,
         }
     )
     if is_newest:
@@ -153,33 +154,6 @@ def _consecutive_reached(before: Progress, report: Report) -> int:
         if report.consecutive_reached is None
         else min(report.consecutive_reached, maximum)
     )
-
-
-def _merge_readings(
-    before: tuple[GpuReadingStatus, ...], reported: tuple[GpuEnergy, ...], max_readings: int
-) -> tuple[GpuReadingStatus, ...]:
-    """The readings by uuid. Beyond `max_readings` GPUs, those reported first are kept."""
-    merged = {reading.uuid: reading for reading in before}
-    for gpu in reported:
-        known, time = merged.get(gpu.uuid), to_decimal(gpu.time_seconds)
-        # Where the energy cannot be read, the counter stays and the time is known.
-        if known is not None and (gpu.energy_millijoules, time) <= (known.energy_millijoules, known.time_seconds):
-            continue
-        if known is None and len(merged) >= max_readings:
-            continue
-        merged[gpu.uuid] = GpuReadingStatus(
-            uuid=gpu.uuid,
-            # The first reported start is kept, so that a restarted process does not lose the energy
-            # used before.
-            start_energy_millijoules=gpu.start_energy_millijoules if known is None else known.start_energy_millijoules,
-            energy_millijoules=gpu.energy_millijoules,
-            start_time_seconds=to_decimal(gpu.start_time_seconds) if known is None else known.start_time_seconds,
-            # The clock of another process may be behind. Time only rises.
-            time_seconds=max(time, time if known is None else known.time_seconds),
-            uncertainty_millijoules=gpu.uncertainty_millijoules,
-            recent=None if known is None else known.recent,
-        )
-    return tuple(merged[uuid] for uuid in sorted(merged))
 
 
 def _max_power(report: Report, gpus: int) -> int | None:

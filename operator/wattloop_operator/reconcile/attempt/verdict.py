@@ -15,6 +15,7 @@ from wattloop.wire import training_messages
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt_state import LimitScheduleStatus, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 
 # A verdict covers further epochs if they are short. A stop is late by at most this part of the epochs so far.
@@ -93,7 +94,7 @@ def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
         limit_schedule=decided,
         choice_epoch=schedule.choice_epoch,
         profile=_shared_profile(progress, schedule),
-        profile_gpus=len(progress.gpus),
+        profile_gpus=devices_at_once(progress.gpus),
     )
 
 

@@ -11,7 +11,6 @@ difference is at most what the GPUs can draw in the remaining time.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadState
+from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 
 # Kubernetes writes the end of a workload in whole seconds.
 END_ROUNDING_SECONDS = 1
@@ -51,11 +51,29 @@ class AgentEnergy:
 
     @property
     def duration_seconds(self) -> float:
-        """Time from the first GPU allocated to the last one released, on the clock of one node."""
-        times_by_ledger: dict[str, list[float]] = defaultdict(list)
-        for each in self.energies:
-            times_by_ledger[each.ledger] += [each.start_time_seconds, each.time_seconds]
-        return max((max(times) - min(times) for times in times_by_ledger.values()), default=0.0)
+        """Time in which pods had GPUs. What lies between a pod and the one that replaced it does not count."""
+        seconds, until = 0.0, -math.inf
+        for begin, end, _ in sorted(self._held):
+            seconds += max(end - max(begin, until), 0.0)
+            until = max(until, end)
+        return seconds
+
+    @property
+    def devices(self) -> int:
+        """The most GPUs that pods had at once; a pod and the one that replaced it may seem to overlap for a moment."""
+        middles = ((begin + end) / 2 for begin, end, _ in self._held)
+        return max((len({gpu for low, high, gpu in self._held if low <= each <= high}) for each in middles), default=0)
+
+    @property
+    def _held(self) -> list[tuple[float, float, str]]:
+        """Begin, end and GPU of each assignment, on the clock of the node, or on the operator's for several."""
+        if len({each.ledger for each in self.energies}) <= 1:
+            return [(each.start_time_seconds, each.time_seconds, each.gpu_uuid) for each in self.energies]
+        ends = ((each.measured_at or each.reported_at).timestamp() for each in self.energies)
+        return [
+            (end - (each.time_seconds - each.start_time_seconds), end, each.gpu_uuid)
+            for each, end in zip(self.energies, ends, strict=True)
+        ]
 
     @property
     def gpus(self) -> frozenset[str]:
@@ -69,11 +87,12 @@ class AgentEnergy:
 
     @property
     def max_power_limit_watts(self) -> int | None:
-        """Sum of the GPUs' highest power limits; None if one is not known."""
+        """Sum of the highest power limits of the GPUs that pods had at once; None if one is not known."""
         limits = {each.gpu_uuid: 0.0 for each in self.energies}
         for each in self.energies:
             limits[each.gpu_uuid] = max(limits[each.gpu_uuid], each.max_power_limit_watts or 0.0)
-        return (round(sum(limits.values())) or None) if all(limits.values()) else None
+        highest = sorted(limits.values(), reverse=True)[: self.devices]
+        return (round(sum(highest)) or None) if all(limits.values()) else None
 
     @property
     def shared(self) -> bool:
@@ -166,9 +185,9 @@ def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float
     """
     if not progress.max_power_limit_watts:
         return math.inf
-    counted = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
+    counted = sum(gpu.used_millijoules for gpu in progress.gpus)
     rest = max(agents.energy_millijoules + agents.uncertainty_millijoules - counted, 0) / 1000
-    rest += sum(gpu.uncertainty_millijoules or 0 for gpu in progress.gpus) / 1000
+    rest += sum(gpu.total_uncertainty_millijoules or 0 for gpu in progress.gpus) / 1000
     return rest + 2 * COUNTER_STEP_SECONDS * float(progress.max_power_limit_watts)
 
 
@@ -205,11 +224,11 @@ class _GpuComparison:
         agent_seconds = sum(each.time_seconds - each.start_time_seconds for each in of_gpu)
         return _GpuComparison(
             gpu.uuid,
-            (gpu.energy_millijoules - gpu.start_energy_millijoules) / 1000,
+            gpu.used_millijoules / 1000,
             sum(each.energy_millijoules for each in of_gpu) / 1000,
-            (sum(each.uncertainty_millijoules for each in of_gpu) + (gpu.uncertainty_millijoules or 0)) / 1000,
-            max(agent_seconds - float(gpu.time_seconds - gpu.start_time_seconds), 0.0),
-            float(progress.max_power_limit_watts or 0) / len(progress.gpus),
+            (sum(each.uncertainty_millijoules for each in of_gpu) + (gpu.total_uncertainty_millijoules or 0)) / 1000,
+            max(agent_seconds - float(gpu.used_seconds), 0.0),
+            float(progress.max_power_limit_watts or 0) / devices_at_once(progress.gpus),
         )
 
     def difference(self) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.energy.cost import CostModel
+from wattloop.energy.gpu_reading import any_shared
 from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
@@ -26,7 +27,8 @@ from wattloop_operator.api.training_recurrence import (
     Usage,
 )
 from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, energy_text, metric_text, time_text
-from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, process_uncertainty_joules
+from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement, process_uncertainty_joules
+from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds
 
 # More than any run can cost. Counters that give more are invalid, so the cost counts as unknown.
 MAX_COST_JOULES = 1e14
@@ -44,7 +46,7 @@ _LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.D
 
 
 def usage_of(progress: Progress) -> Usage | None:
-    """Energy and time between the first and the latest reading of every GPU.
+    """Energy and time of every GPU in the intervals in which processes of the attempt used it.
 
     If the processes report no GPUs, it is what the agents measured up to the latest epoch.
 
@@ -52,21 +54,26 @@ def usage_of(progress: Progress) -> Usage | None:
     """
     if not progress.gpus:
         return None if progress.agents is None else _usage_so_far(progress.agents)
-    millijoules = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
-    seconds = max(gpu.time_seconds - gpu.start_time_seconds for gpu in progress.gpus)
     return Usage(
-        gpu_energy_joules=Decimal(millijoules) / 1000,
-        duration_seconds=round(seconds, DECIMALS),
-        devices=len(progress.gpus),
+        gpu_energy_joules=Decimal(sum(gpu.used_millijoules for gpu in progress.gpus)) / 1000,
+        duration_seconds=round(duration_seconds(progress.gpus), DECIMALS),
+        devices=devices_at_once(progress.gpus),
         gpu_product=progress.gpu_product,
-        attribution=Attribution.EXCLUSIVE,
+        attribution=_attribution(any_shared(gpu.shared for gpu in progress.gpus)),
         uncertainty_joules=_integration_uncertainty(progress),
     )
 
 
+def _attribution(shared: bool | None) -> Attribution:
+    if shared is None:
+        return Attribution.UNKNOWN
+    return Attribution.SHARED if shared else Attribution.EXCLUSIVE
+
+
 def _integration_uncertainty(progress: Progress) -> Decimal | None:
-    """Bound of the error of integrated power, in joules; None if counters measured all energy."""
-    bounds = [gpu.uncertainty_millijoules for gpu in progress.gpus if gpu.uncertainty_millijoules is not None]
+    """Bound of the error of the energy, in joules; None if counters measured all of it."""
+    known = [gpu.total_uncertainty_millijoules for gpu in progress.gpus]
+    bounds = [bound for bound in known if bound is not None]
     return Decimal(sum(bounds)) / 1000 if bounds else None
 
 
@@ -85,9 +92,10 @@ def _usage_so_far(agents: AgentReadings) -> Usage:
 def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime | None, until: datetime) -> Usage | None:
     """Usage of an attempt that has ended, from the more accurate source.
 
-    If the agents' reports do not cover the whole attempt, the processes' reports are used. If the
-    processes reported nothing, the agents' reports are used, with the part of the time that they
-    cover.
+    If the sources contradict each other, the agents' reports are used: the agents know when pods had
+    their GPUs. If the agents' reports do not cover the whole attempt, the processes' reports are used.
+    If the processes reported nothing, the agents' reports are used, with the part of the time that
+    they cover.
 
     Args:
         progress: Progress that the processes reported.
@@ -106,8 +114,10 @@ def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime |
         return own.model_copy(update={"attribution": Attribution.SHARED}) if agents.shared else own
     agents_usage = _agents_usage(agents, progress, 100.0)
     uncertainty = process_uncertainty_joules(agents, progress)
-    if agents.shared or agents.uncertainty_millijoules / 1000 <= uncertainty:
-        return agents_usage.model_copy(update={"reported_energy_joules": own.gpu_energy_joules})
+    agents_count = agents.shared or disagreement(agents, progress)
+    if agents_count or agents.uncertainty_millijoules / 1000 <= uncertainty:
+        shared = own.attribution if own.attribution is Attribution.SHARED else agents_usage.attribution
+        return agents_usage.model_copy(update={"reported_energy_joules": own.gpu_energy_joules, "attribution": shared})
     coverage = 100 * float(own.duration_seconds) / (agents.duration_seconds or 1.0)
     return own.model_copy(
         update={
@@ -123,7 +133,7 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
     return Usage(
         gpu_energy_joules=Decimal(agents.energy_millijoules) / 1000,
         duration_seconds=to_decimal(round(agents.duration_seconds, DECIMALS)),
-        devices=len(agents.gpus),
+        devices=agents.devices,
         gpu_product=progress.gpu_product or agents.gpu_product,
         attribution=Attribution.SHARED if agents.shared else Attribution.EXCLUSIVE,
         coverage_percent=None if coverage is None else to_decimal(coverage),

@@ -38,7 +38,7 @@ def _with_recent(
     known: GpuReadingStatus | None, merged: GpuReadingStatus, reported: GpuEnergy, now: datetime
 ) -> GpuReadingStatus:
     recent = None if known is None else known.recent
-    is_newer = known is None or merged.energy_millijoules > known.energy_millijoules
+    is_newer = known is None or merged.used_millijoules > known.used_millijoules
     # A clock that is behind that of an earlier process leaves that one's time: no interval can end at it.
     if is_newer and merged.time_seconds == to_decimal(reported.time_seconds):
         recent = _power_since_report(known, reported, now) or _power_since_start(recent, reported, now) or recent

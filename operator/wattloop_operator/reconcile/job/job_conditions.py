@@ -174,7 +174,7 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
         return
     text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "
     if latest.attribution == Attribution.SHARED.value:
-        yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
+        yield LEARNS, False, "SharedGpus", f"{text}others used its GPUs too, or could, so their energy is not its own"
         return
     if latest.resumed:
         cause = "it went on from what its attempt before had trained, so its energy is that of a part of its epochs"

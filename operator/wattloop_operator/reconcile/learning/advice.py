@@ -14,6 +14,7 @@ from wattloop.energy.cost import CostModel
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import Advice, AdviceCheck
+from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.quantities import NOT_KNOWN_YET, saving_text
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
@@ -149,7 +150,8 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
     if limit.mode is PowerLimitMode.NONE:
         return LogRatio(0.0, 0.0), ""
     known = known_attempts(snapshot)
-    max_power = next((each.max_power_watts for each in reversed(known.records) if each.max_power_watts > 0), None)
+    own = [each for each in known.records if each.attribution != Attribution.SHARED.value]
+    max_power = next((each.max_power_watts for each in reversed(own) if each.max_power_watts > 0), None)
     if max_power is None:
         return None, "the maximum power of the GPUs"
     model = CostModel(spec.objective.energy_weight_percent / 100, max_power)
@@ -161,7 +163,7 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
         return LogRatio(effect, OTHER_SIZE_SD), f"the effect of a power limit at batch size {decision.batch_size}"
     if limit.mode is PowerLimitMode.FIXED:
         return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {limit.watts} W"
-    spans = [(each.energy_joules, each.time_seconds) for each in known.records if each.energy_joules > 0]
+    spans = [(each.energy_joules, each.time_seconds) for each in own if each.energy_joules > 0]
     power = sum(joules for joules, _ in spans) / max(sum(seconds for _, seconds in spans), 1e-9)
     text = "the effect of a power limit, which is expected from measured trainings of other jobs"
     return best_limit_prior(model.eta, power / max_power), text

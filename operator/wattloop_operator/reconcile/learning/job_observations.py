@@ -32,7 +32,8 @@ from wattloop_operator.domain.records import (
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power_of
-from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
+from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
+from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usage
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 from wattloop_operator.reconcile.learning.resumed_training import is_resumed
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
@@ -128,7 +129,8 @@ def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord
     progress = status.progress or Progress()
     usage = usage_learned_from(status)
     product, count = gpu_model_and_count(progress, usage)
-    epoch = epoch_usage(spec, progress, usage, status.epochs)
+    is_shared = usage is not None and usage.attribution is Attribution.SHARED
+    epoch = EpochUsage() if is_shared else epoch_usage(spec, progress, usage, status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
         namespace=recurrence.metadata.namespace,
@@ -186,7 +188,7 @@ def _earlier_attempts(
 def gpu_model_and_count(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
     """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
     if progress.gpus:
-        return progress.gpu_product, len(progress.gpus)
+        return progress.gpu_product, devices_at_once(progress.gpus)
     if progress.agents is not None:
         return progress.agents.gpu_product, progress.agents.devices
     return ("", 0) if usage is None else (usage.gpu_product, usage.devices)
@@ -206,13 +208,17 @@ def power_profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | Non
     """The power limits that all ranks of a recurrence measured; None if there are too few to compare.
 
     None of a disrupted one, which may have been ended between two limits: the attempt that repeats it measures again.
+    None of one whose GPUs others used, too.
     """
-    progress = recurrence.progress
-    if recurrence.status.result is Result.DISRUPTED:
+    progress, usage = recurrence.progress, recurrence.status.usage
+    is_shared = any(gpu.shared for gpu in progress.gpus) or (
+        usage is not None and usage.attribution is Attribution.SHARED
+    )
+    if recurrence.status.result is Result.DISRUPTED or is_shared:
         return None
     points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
-    product, count = gpu_model_and_count(progress, recurrence.status.usage)
+    product, count = gpu_model_and_count(progress, usage)
     if len(points) < MIN_MEASUREMENTS or not (product and count):
         return None
     key = PowerProfileKey(

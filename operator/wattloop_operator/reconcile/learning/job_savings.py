@@ -16,6 +16,7 @@ from functools import cached_property
 
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (
@@ -222,7 +223,9 @@ def job_savings(
         purpose = purposes.add(history)
         if history.latest.target != target or history.index in left_out or history.index < default.since:
             continue
-        cost = history.cost_joules(eta)
+        # The energy of shared GPUs is an upper bound.
+        is_shared = any(each.attribution == Attribution.SHARED.value for each in history.records)
+        cost = None if is_shared else history.cost_joules(eta)
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)

@@ -38,7 +38,7 @@ PROFILE = [
 ]
 # In decreasing steps, so that the last rejected size is as small as possible.
 STEPS = (*(16 * [64]), *(8 * [8]), *(8 * [1]))
-MAX_OBJECT_BYTES = 512 * 1024
+MAX_OBJECT_BYTES = 768 * 1024
 
 
 def post(reporting: HttpService, key: JobKey, token: str, **changes: Any) -> httpx.Response:

@@ -62,6 +62,15 @@ def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
     assert progress.stop_requested
 
 
+def test_a_trial_on_gpus_that_others_use_too_is_not_stopped_by_their_energy(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**JOB)
+    name = backend.run_until_trial()
+    progress = progress_with_review(backend, name, epoch=2, metric=0.2, joules=9e9, seconds=60.0, shared=True)
+    assert (progress.reviewed_epoch, progress.stop_requested) == (None, False)
+
+
 def test_a_trial_with_cheap_epochs_continues_with_its_new_limit(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()

@@ -286,6 +286,27 @@ def test_the_energies_of_several_pods_and_nodes_add_up(backend: ModelBackend) ->
     assert usage.uncertainty_joules == 6
 
 
+@pytest.mark.parametrize("same_node", [True, False])
+def test_of_a_pod_and_the_one_that_replaced_it_the_times_add_up_and_the_gpus_do_not(
+    same_node: bool, backend: ModelBackend
+) -> None:
+    """By the clock of their node, or of two nodes whose clocks differ and whose reports come some seconds late."""
+    name = started(backend)
+    backend.end_workload(name)
+    first = pod_energy(600.0, start_time_seconds=100.0, time_seconds=130.0, max_power_limit_watts=400.0)
+    second = replace(first, pod_uid="pod-2", gpu_uuid="GPU-1", start_time_seconds=200.0, time_seconds=240.0)
+    if not same_node:
+        first = replace(first, measured_at=START + timedelta(seconds=33))
+        second = replace(second, ledger="ledger-2", node="node-2", measured_at=START + timedelta(seconds=71))
+    agents = agent_energy([first, second], Progress(), 1)
+    assert (agents.duration_seconds, agents.devices, agents.max_power_limit_watts) == (
+        70.0 if same_node else 68.0, 1, 400,
+    )  # fmt: skip
+    beside = replace(second, start_time_seconds=101.0, time_seconds=131.0, measured_at=START + timedelta(seconds=34))
+    agents = agent_energy([first, beside], Progress(), 1)
+    assert (agents.duration_seconds, agents.devices, agents.max_power_limit_watts) == (31.0, 2, 800)
+
+
 @pytest.mark.parametrize("covered", [True, False])
 def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backend: ModelBackend) -> None:
     name = started(backend)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend
 from support.test_sets.parameters import exhaustive_after
+from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, RecurrenceSaving
@@ -45,6 +46,17 @@ def test_runs_of_the_default_configuration_are_the_baseline(history: Make, recor
     assert cells(shown) == ["–"] * 4
     assert shown.savings.saved_percent is None
     assert {row.saving_percent for row in rows_of(shown)} == {None}
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_of_energies_that_are_upper_bounds_no_saving_is_claimed(shared: int, history: Make, record: Make) -> None:
+    runs = [record(0, energy_joules=2000.0, **DEFAULT), record(1, energy_joules=1000.0, **CHOSEN)]
+    assert history(*runs).savings.is_known
+    runs[shared] = dataclasses.replace(runs[shared], attribution="Shared")
+    shown = history(*runs)
+    assert (shown.savings.is_known, shown.savings.saved_percent) == (False, None)
+    assert "reached the target with an energy of its own" in summary(shown)
+    assert "the energies are upper bounds" in summary(shown)
 
 
 def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
