@@ -1,8 +1,9 @@
 """Leader election among several operators: the official client's election over `LeaseLock`.
 
-The official client's own lock for Leases is not used. As of version 37 it cannot create a Lease (it
-sends `pretty` as a boolean), writes local times as UTC, ends the election when the API server is
-unreachable, and never releases the Lease. `LeaseLock` also records its last renewal on the
+The official client's own lock for Leases is not used. As of version 37.0.2 it cannot create a Lease (it
+sends `pretty` as a boolean; kubernetes-client/python#2694), writes local times as UTC, ends the
+election when the API server is unreachable, and never releases the Lease
+(tomplus/kubernetes_asyncio#411). `LeaseLock` also records its last renewal on the
 monotonic clock. Writes are fenced by it, so that an operator that was suspended does not act after
 it has lost the lead.
 """

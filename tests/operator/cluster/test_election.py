@@ -7,8 +7,12 @@ import logging
 from typing import Any
 
 import pytest
+from kubernetes.aio.client import ApiClient
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock as OfficialLeaseLock
+from pydantic import ValidationError
 
 from wattloop_operator.cluster.api_transport import Request, UnavailableError
 from wattloop_operator.cluster.election import REPEATED_LOG_SECONDS, LeaseLock
@@ -60,3 +64,14 @@ def test_a_candidate_says_once_a_minute_that_the_api_server_is_away(caplog: pyte
 
 def test_a_candidate_leads_when_the_api_server_answers_again() -> None:
     assert tries(ApiServer(answers_at=30.0), seconds=40).renewed_at is not None
+
+
+def test_the_lock_of_the_official_client_still_cannot_create_a_lease() -> None:
+    # When it can, docs/decisions/operator.md says what else `LeaseLock` is for.
+    async def create() -> None:
+        async with ApiClient() as client:
+            record = LeaderElectionRecord("operator-0", "15", "2026-03-01 10:00:00.0", "2026-03-01 10:00:00.0")
+            await OfficialLeaseLock("wattloop", "wattloop-system", "operator-0", client).create("a", "b", record)
+
+    with pytest.raises(ValidationError, match="create_namespaced_lease\npretty"):
+        asyncio.run(create())
