@@ -61,7 +61,6 @@ TABLE: list[Row] = [
     ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
     ("admission.authors.enabled", False, "ValidatingAdmissionPolicy/authors", "", ABSENT, {}),
-    ("admission.templates.enabled", False, "ValidatingAdmissionPolicy/templates", "", ABSENT, {}),
     ("admission.reportTokens.enabled", False, "ValidatingAdmissionPolicy/report-tokens", "", ABSENT, {}),
     (
         "admission.reportTokens.users",

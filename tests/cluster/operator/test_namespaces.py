@@ -26,7 +26,7 @@ NAMESPACES = ("narrow-a", "narrow-b")
 OTHER_NAMESPACE = "narrow-outside"
 VALUES = (
     "--set=crds.install=false,operator.replicas=0,agent.enabled=false,rbac.userRoles=false,"
-    "admission.authors.enabled=false,admission.templates.enabled=false,admission.reportTokens.enabled=false,"
+    "admission.authors.enabled=false,admission.reportTokens.enabled=false,"
     "admission.agentSocket.enabled=false"
 )
 
@@ -102,7 +102,7 @@ def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, ad
     # Cluster-scoped objects.
     for resource, verbs in (
         ("nodes", {"get", "list"}),
-        ("gpupowerpolicies.wattloop.dev", {"list"}),
+        ("gpupowerpolicies.wattloop.dev", {"get", "list", "watch"}),
         ("gpupowerpolicies.wattloop.dev/status", {"patch"}),
         ("gpunodes.wattloop.dev", {"create"}),
         ("gpunodes.wattloop.dev/status", {"patch"}),
