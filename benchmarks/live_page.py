@@ -31,7 +31,6 @@ from support.live_page import serving, serving_source
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ClusterApi
 from wattloop_operator.cluster.api_transport import Request
-from wattloop_operator.cluster.bounded_json import parse_response
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.page.cluster_jobs import ClusterJobs
 from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS, ClusterReader
@@ -61,8 +60,7 @@ class Lists:
             following = str(first + limit) if first + limit < len(items) else ""
             body = {"metadata": {"resourceVersion": "1", "continue": following}, "items": items[first : first + limit]}
             self._answers[key] = json.dumps(body, separators=(",", ":")).encode()
-        assert request.part is not None
-        answer: dict[str, Any] = parse_response(self._answers[key], request.part)
+        answer: dict[str, Any] = request.parse(self._answers[key])
         return answer
 
 

@@ -79,10 +79,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop_agent.telemetry.bounded_server:BoundedServer.*",
     ),
     "asyncio's protocol": ("wattloop_operator.http.http_connection:BoundedConnection.*",),
-    "kopf and aiohttp, which read watches by them": (
-        "wattloop_operator.controller.watch_session:_BoundedResponse.*",
-        "wattloop_operator.controller.watch_session:HandledLines.*",
-    ),
+    "kopf, which calls its handlers": ("wattloop_operator.controller.kopf_handlers:*",),
     "the election of the Kubernetes client": ("wattloop_operator.cluster.election:_Election.renew_loop",),
     "ruamel.yaml's scanner": (
         "wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",

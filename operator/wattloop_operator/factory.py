@@ -16,7 +16,7 @@ from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
 from wattloop import threads
-from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api import FREQUENCY_PLANS, GPU_POWER_POLICIES, ClusterApi
 from wattloop_operator.cluster.api_server import ClusterAddress, credentials, is_readable
 from wattloop_operator.cluster.api_transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
@@ -26,13 +26,16 @@ from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.informer import Informer
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
 from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.leader_state import LeaderState
+from wattloop_operator.controller.status_writer import StatusWriter
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
@@ -62,6 +65,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], datetime]
 # A status is an object in etcd, and all watchers receive each revision of it.
 PROGRESS_INTERVAL_SECONDS = 1.0
+# What no event tells: the pipelines in the store, and the labels of nodes.
+PLAN_STATUS_SECONDS = 10.0
+POLICY_STATUS_SECONDS = 15.0
 LEASE_NOT_RENEWED = "the Lease of this operator has not been renewed; it writes nothing until then"
 # Connections to the API server beside the workers': those of running reports and of the resync.
 FURTHER_CONNECTIONS = 40
@@ -195,8 +201,7 @@ class Factory:
         """
         # An operator that does not lead saves the import of kopf.
         from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
-        from wattloop_operator.controller.kopf_handlers import registry_of, settings_of  # noqa: PLC0415
-        from wattloop_operator.controller.watch_session import OpenWatches  # noqa: PLC0415
+        from wattloop_operator.controller.kopf_operator import KopfOperator  # noqa: PLC0415
 
         settings = self.settings
         api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)
@@ -219,18 +224,43 @@ class Factory:
             backend.forget(key, uid)
             work_queue.forget(key)
 
+        plans, policies = self._status_writers(api, lambda: dispatcher.synced)
+
+        def enqueue(kind: WatchedKind, key: JobKey) -> None:
+            if kind.resource == FREQUENCY_PLANS:
+                plans.wake()
+            elif kind.resource == GPU_POWER_POLICIES:
+                policies.wake()
+            else:
+                work_queue.add(key)
+
         dispatcher = EventDispatcher(
             self.kinds,
-            enqueue=work_queue.add,
+            enqueue=enqueue,
             job_deleted=job_deleted,
             heartbeat=self.heartbeat.beat,
             all_listed=work_queue.start,
             namespaces=settings.namespaces,
         )
-        watches = OpenWatches()
+        open_watch = HttpTransport(self.client).watch
+        of_people, of_operator = [
+            [
+                Informer(api, open_watch, kind, dispatcher, namespace=namespace)
+                for kind in self.kinds
+                if kind.by_people is by_people
+                for namespace in kind.lists(settings.namespaces)
+            ]
+            for by_people in (True, False)
+        ]
         controller = Controller(
-            registry=registry_of(dispatcher, lambda: credentials(self.client), watches),
-            settings=settings_of(self.kinds),
+            kopf_operator=KopfOperator(
+                of_people,
+                dispatcher,
+                api,
+                login=lambda: credentials(self.client),
+                namespaces=settings.namespaces,
+            ),
+            informers=of_operator,
             work_queue=work_queue,
             dispatcher=dispatcher,
             api=api,
@@ -238,15 +268,30 @@ class Factory:
             changes_missed=self.metrics.changes_missed,
             resync_seconds=settings.resync_seconds,
             output=self._output_collector(api, backend, reads_logs=reads_output),
-            write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
-            write_frequency_plans=FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock).write,
+            writers=(plans, policies),
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
-            watch_problem=watches.problem,
-            connection_problem=lambda: watches.unserved() or ("" if may_write() else LEASE_NOT_RENEWED),
+            lease_problem=lambda: "" if may_write() else LEASE_NOT_RENEWED,
         )
         self.leader.lead(controller, backend)
         return controller
+
+    def _status_writers(self, api: ClusterApi, synced: Callable[[], bool]) -> tuple[StatusWriter, StatusWriter]:
+        """The writers of what FrequencyPlans and GPUPowerPolicies say, from a complete cache."""
+        plans = FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock)
+
+        def write_plans() -> None:
+            if synced():
+                plans.write()
+
+        def write_policies() -> None:
+            if synced():
+                write_policy_statuses(api, self.cache, self.clock)
+
+        return (
+            StatusWriter("frequency-plans", "FrequencyPlans", write_plans, PLAN_STATUS_SECONDS),
+            StatusWriter("policy-statuses", "GPUPowerPolicy statuses", write_policies, POLICY_STATUS_SECONDS),
+        )
 
     def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:
         if self._reports is None:

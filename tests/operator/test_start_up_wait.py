@@ -31,7 +31,8 @@ from wattloop_operator.start_up_wait import SETTLING_SECONDS, await_api_server, 
 SERVER = "https://10.96.0.1:443"
 # A client of its own for each request would cost 20 ms of processor time.
 CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
-RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}
+KINDS = ("recurringtrainingjobs", "trainingrecurrences", "frequencyplans", "gpupowerpolicies")
+RESOURCES = {"resources": [{"name": kind} for kind in KINDS]}
 
 
 class Wait(Protocol):

@@ -26,7 +26,7 @@ from wattloop_operator.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
 # docs/internals/threads.md says what an exception in each of them does. First a server, the server that is asked
-# itself, kopf's event loop, and a thread that waits for work.
+# itself, the thread of kopf's event loop, and a thread that waits for work.
 THREADS = [
     "http-reporting API",
     "http-health",
@@ -39,6 +39,9 @@ THREADS = [
     "database-check",
     "http-metrics",
     "resync",
+    "informer /apis/wattloop.dev/v1alpha1/trainingrecurrences",
+    "informer /apis/batch/v1/jobs",
+    "informer /api/v1/pods",
     "policy-statuses",
     "training-output",
     "frequency-plans",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
@@ -66,8 +67,9 @@ class ReviewedCluster:
             GPU_NODES.plural: self.gpu_nodes,
         }[parts[-1]]
         found = [each for each in bodies if not namespace or namespace == each["metadata"]["namespace"]]
-        kept = found if request.part is None else [request.part(each) for each in found]
-        return {"metadata": {"resourceVersion": "1"}, "items": kept}
+        page = {"metadata": {"resourceVersion": "1"}, "items": found}
+        answer: dict[str, Any] = request.parse(json.dumps(page, separators=(",", ":")).encode())
+        return answer
 
     def _token_review(self, spec: dict[str, Any]) -> dict[str, Any]:
         name = self.users.get(spec["token"])

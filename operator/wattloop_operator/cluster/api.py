@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from wattloop_operator.cluster.api_transport import (
     StatusError,
     Transport,
 )
+from wattloop_operator.cluster.bounded_json import parse_response
 from wattloop_operator.workloads.controllers import project_of
 
 FIELD_MANAGER = "wattloop-operator"
@@ -154,11 +155,43 @@ class ClusterApi:
             part: Returns what is kept of each object; None: all of it.
         """
         items: list[Body] = []
+        version = ""
+        for page in self.pages(
+            resource,
+            namespace=namespace,
+            labels=labels,
+            accept=METADATA_ONLY if metadata_only else JSON,
+            parse=parse_response if part is None else lambda data: parse_response(data, part),
+        ):
+            items += page.get("items") or []
+            version = str(page["metadata"]["resourceVersion"])
+        return items, version
+
+    def pages(
+        self,
+        resource: ResourceType,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        accept: str = JSON,
+        parse: Callable[[bytes], Any] = parse_response,
+        max_objects: int = PAGE_OBJECTS,
+    ) -> Iterator[Body]:
+        """The pages of one list; the version of the list is in the metadata of each.
+
+        Args:
+            resource: The kind.
+            namespace: Namespace; empty: all.
+            labels: Label selector.
+            accept: Accepted content type.
+            parse: Parses a page.
+            max_objects: Of a page; large objects have smaller pages.
+        """
         query = {"labelSelector": labels} if labels else {}
-        accept = METADATA_ONLY if metadata_only else JSON
-        limit = PAGE_OBJECTS
+        limit = max_objects
         while True:
-            request = Request("GET", resource.path(namespace), {"limit": str(limit)} | query, accept=accept, part=part)
+            query = query | {"limit": str(limit)}
+            request = Request("GET", resource.path(namespace), query, accept=accept, parse=parse)
             try:
                 page = self._call(request)
             except ResponseTooLargeError as error:
@@ -166,11 +199,11 @@ class ClusterApi:
                     raise OperationError(str(error)) from error
                 limit = max(1, limit // PAGE_DIVISOR)
                 continue
-            limit = min(PAGE_OBJECTS, 2 * limit)
-            items += page.get("items") or []
+            limit = min(max_objects, 2 * limit)
+            yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
-                return items, str(page["metadata"]["resourceVersion"])
+                return
             query = query | {"continue": token}
 
     def create(

@@ -17,7 +17,12 @@ from yaml import YAMLError
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.api.model import API_VERSION, GROUP
-from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.api import (
+    FREQUENCY_PLANS,
+    GPU_POWER_POLICIES,
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+)
 from wattloop_operator.cluster.api_transport import (
     METADATA_ONLY,
     Request,
@@ -32,6 +37,7 @@ logger = logging.getLogger(__name__)
 # text.
 KUBECONFIG_ERRORS = (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError, KeyError)
 REQUIRED_RESOURCES = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
+WATCHED_RESOURCES = (*REQUIRED_RESOURCES, FREQUENCY_PLANS, GPU_POWER_POLICIES)
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -161,7 +167,7 @@ def _check_served(transport: Transport) -> None:
             ) from error
         raise OperationError(f"the API server rejects the operator: {error}") from error
     served = {str(each.get("name")) for each in known.get("resources") or ()}
-    for resource in REQUIRED_RESOURCES:
+    for resource in WATCHED_RESOURCES:
         if resource.plural not in served:
             raise OperationError(
                 f"the cluster does not serve {resource.plural}.{GROUP}; install the custom resource definitions of "

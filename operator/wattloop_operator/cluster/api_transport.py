@@ -5,10 +5,11 @@ Metrics count requests here, fencing drops writes here, and tests kill the opera
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -19,11 +20,17 @@ from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+CONNECT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 30.0
+# The API server sends a bookmark a minute.
+WATCH_SILENCE_SECONDS = 70.0
 # A write that the leader sent is answered before another operator can lead: see ElectionTimes.
 WRITE_TIMEOUT_SECONDS = 5.0
 # The largest object has 1.5 MiB.
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+# The API server stores no object of this size.
+MAX_LINE_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Request:
         content_type: Content type of the body.
         accept: Accepted content type of the response.
         timeout_seconds: Timeout of the response; `HttpTransport` bounds it.
-        part: Returns what is kept of each item of a list; None: all of it.
+        parse: Parses the body of the response.
     """
 
     method: str
@@ -48,7 +55,7 @@ class Request:
     content_type: str = JSON
     accept: str = JSON
     timeout_seconds: float = READ_TIMEOUT_SECONDS
-    part: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    parse: Callable[[bytes], Any] = parse_response
 
     @property
     def writes(self) -> bool:
@@ -99,6 +106,9 @@ ResponseTooLargeError for a response beyond a bound, and OperationError if there
 are not accepted, or the response is no JSON."""
 
 
+Read = TypeVar("Read")
+
+
 class HttpTransport:
     """A transport over the official client. Thread-safe.
 
@@ -111,6 +121,39 @@ class HttpTransport:
 
     def __call__(self, request: Request) -> dict[str, Any]:
         """See `Transport`."""
+        max_timeout = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
+        status, data = self._send(request, min(request.timeout_seconds, max_timeout), _read)
+        if not 200 <= status < 300:
+            raise _status_error(request, status, data)
+        return _object(request, data)
+
+    def watch(self, request: Request) -> Watch:
+        """Open a watch.
+
+        Raises:
+            StatusError: The API server refuses it, with 410 if it no longer has the version.
+            OperationError: As a `Transport`.
+        """
+
+        def opened(_: Request, response: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse | bytes:
+            return response if response.status == 200 else _read(request, response)
+
+        status, found = self._send(request, (CONNECT_SECONDS, WATCH_SILENCE_SECONDS), opened)
+        if isinstance(found, bytes):
+            raise _status_error(request, status, found)
+        return Watch(request, found)
+
+    def _send(
+        self,
+        request: Request,
+        timeout: float | tuple[float, float],
+        read: Callable[[Request, urllib3.BaseHTTPResponse], Read],
+    ) -> tuple[int, Read]:
+        """The status of the response, and what is read of it.
+
+        Raises:
+            OperationError: There is no response, see `Transport`.
+        """
         method, url, headers, body, _ = self._client.param_serialize(
             method=request.method,
             resource_path=request.path,
@@ -120,10 +163,8 @@ class HttpTransport:
             auth_settings=["BearerToken"],
         )
         try:
-            max_timeout = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
-            timeout = min(request.timeout_seconds, max_timeout)
             response = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
-            data = _read(request, response.response)
+            return response.status, read(request, response.response)
         except ApiException as error:
             raise _no_response(request, str(error.reason)) from error
         except urllib3.exceptions.HTTPError as error:
@@ -133,9 +174,45 @@ class HttpTransport:
                     "and the certificate-authority of the kubeconfig"
                 ) from error
             raise UnavailableError(str(_no_response(request, str(error)))) from error
-        if not 200 <= response.status < 300:
-            raise _status_error(request, response.status, data)
-        return _object(request, data)
+
+
+class Watch:
+    """The open response of a watch.
+
+    Args:
+        request: The request.
+        response: Its response.
+    """
+
+    def __init__(self, request: Request, response: urllib3.BaseHTTPResponse) -> None:
+        self._request = request
+        self._response = response
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines as they arrive, until the server ends the watch; one that is too long is left out.
+
+        Raises:
+            UnavailableError: The connection is interrupted, or silent for too long.
+        """
+        pending = bytearray()
+        try:
+            while data := self._response.read1(CHUNK_BYTES):
+                pending += data
+                if b"\n" not in data and len(pending) <= MAX_LINE_BYTES:
+                    continue
+                *lines, rest = bytes(pending).split(b"\n")
+                pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
+                yield from filter(None, lines)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise UnavailableError(f"{self._request.path}: the watch is interrupted: {error}") from error
+        finally:
+            self._response.close()
+
+    def end(self) -> None:
+        """End it from another thread, which may wait for its next line."""
+        # It may have ended by itself.
+        with contextlib.suppress(ValueError, OSError):
+            self._response.shutdown()
 
 
 def _read(request: Request, response: urllib3.BaseHTTPResponse) -> bytes:
@@ -149,7 +226,7 @@ def _read(request: Request, response: urllib3.BaseHTTPResponse) -> bytes:
 
 def _object(request: Request, data: bytes) -> dict[str, Any]:
     try:
-        parsed = parse_response(data) if request.part is None else parse_response(data, request.part)
+        parsed = request.parse(data)
     except UnreadableError as error:
         if data.lstrip()[:1] == b"{":
             raise UnreadableResponseError(request, str(error)) from error

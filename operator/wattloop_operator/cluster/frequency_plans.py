@@ -136,7 +136,9 @@ class FrequencyPlanWriter:
         if plan is not None and not (ended and plan.status.recurrence not in (None, state.name)):
             status = plan_status(state, plan, ended=ended, now=self.clock())
             if status != plan.status:
-                plan = _read(self.api.apply_status(FREQUENCY_PLANS, status_to_apply(plan, status.to_wire())))
+                body = self.api.apply_status(FREQUENCY_PLANS, status_to_apply(plan, status.to_wire()))
+                self.cache.put_plan(body)
+                plan = _read(body)
             written.plan = plan
         applied = applied_plan(state, "" if plan is None else plan.metadata.name)
         if not ended and applied not in (written.applied, recurrence.status.frequency_plan):
@@ -150,8 +152,10 @@ class FrequencyPlanWriter:
         """The FrequencyPlan of a pipeline: the user's, or the one that the operator makes; None before there is one."""
         namespace, reference = state.namespace, job.spec.power.frequency_plan_ref
         if reference is not None:
-            body = self.api.find(FREQUENCY_PLANS, namespace, reference.name)
-            return None if body is None else _read(body)
+            # One that the cache lacks may have no room there.
+            known = self.cache.plans.get((namespace, reference.name))
+            body = None if known is not None else self.api.find(FREQUENCY_PLANS, namespace, reference.name)
+            return known.value if known is not None else None if body is None else _read(body)
         digest = "" if state.frontier is None else state.frontier.profile_digest
         if written.plan is not None and written.made_of == digest:
             return written.plan

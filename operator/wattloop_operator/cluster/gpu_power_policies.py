@@ -1,8 +1,8 @@
 """GPUPowerPolicies at the API server: the bounds of a node for its agent, and the policies' statuses.
 
-Every replica answers agents, also one that does not lead, so nothing is watched here. Policies and
-node labels are read when an agent reports and cached briefly; an agent gets a changed policy with
-the first response after that.
+Every replica answers agents, also one that does not lead and so watches nothing. Policies and node labels are read when
+an agent reports and cached briefly; an agent gets a changed policy with the first response after that. The leader
+writes the statuses of the policies in its cache.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.problem_log import ProblemLog
 
 POLICIES_SECONDS = 5.0
@@ -121,29 +122,29 @@ def list_policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
     return tuple(_policy(body) for body in bodies)
 
 
-def write_policy_statuses(api: ClusterApi, clock: Callable[[], datetime]) -> int:
+def write_policy_statuses(api: ClusterApi, cache: ObjectCache, clock: Callable[[], datetime]) -> int:
     """Bring every policy's status up to date; returns the number of written statuses. The leader calls it.
 
     Raises:
         OperationError: The API server does not answer now.
         RejectedError: The API server rejects the request.
-        UnreadablePolicyError: This version of Wattloop cannot parse a policy.
     """
     written = 0
     counts: dict[str, int] = {}
-    for policy in list_policies(api):
+    for cached_policy in cache.policies.all():
+        policy = cached_policy.value
         selector = selector_of(policy)
         if selector not in counts:
             counts[selector] = len(api.list(NODES, labels=selector, metadata_only=True)[0])
         status = gpu_power_policy_status(policy, counts[selector], clock())
         if status != policy.status:
-            written += _write(api, policy, status)
+            written += _write(api, cache, policy, status)
     return written
 
 
-def _write(api: ClusterApi, policy: GPUPowerPolicy, status: GPUPowerPolicyStatus) -> int:
+def _write(api: ClusterApi, cache: ObjectCache, policy: GPUPowerPolicy, status: GPUPowerPolicyStatus) -> int:
     try:
-        api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire()))
+        cache.put_policy(api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire())))
     except (NotFoundError, ConflictError):
         # Deleted meanwhile.
         return 0

@@ -1,85 +1,125 @@
-"""kopf's registry and settings: it lists and watches the kinds, and `watch_session` takes their objects.
+"""The operator as kopf sees it: what follows when somebody writes a job, a frequency plan or a power policy.
 
-kopf's create, update and timer handlers are not used: they keep state in the objects' annotations and act on edges. Its
-indices are not used either: they make all objects wait for each other while kinds are listed. Its event handlers would
-take half of the operator's processor time: each object has a worker, which waits for further events of it.
+kopf lists and watches these three kinds and calls a handler at each event. A handler stores the object in the cache and
+puts a key into a queue; workers compare the object with what runs. docs/internals/operator.md has the way of an event.
+Handlers of kopf that act on edges (create, update, timer) would keep their state in the objects' annotations.
+
+`kopf.run(memo=...)` passes a `KopfMemo` to each handler.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
 
-from wattloop_operator.cluster.api import ResourceType
+from wattloop_operator.cluster.api import (
+    FREQUENCY_PLANS,
+    GPU_POWER_POLICIES,
+    RECURRING_TRAINING_JOBS,
+    ResourceType,
+)
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.controller.watch_session import RETRY_SECONDS, OpenWatches, watch_session
 
-# Within the five minutes for which the server keeps the versions that a watch can resume from.
+# The server keeps the versions that a watch can resume from for five minutes.
 SERVER_TIMEOUT_SECONDS = 300
 CLIENT_TIMEOUT_SECONDS = 310
 CONNECT_TIMEOUT_SECONDS = 5.0
-# With more, a page of the largest objects would be the larger part of the operator's memory.
-LIST_OBJECTS = 10
+RETRY_SECONDS = 2.0
+# kopf parses a page whole, and holds each object of it for as long as the worker of the object waits for another event.
+LIST_OBJECTS = 20
+WORKER_IDLE_SECONDS = 1.0
+
+
+@dataclass
+class KopfMemo:
+    """What the handlers of one run of kopf use.
+
+    Attributes:
+        dispatcher: Stores objects, and puts keys into queues.
+        login: Returns the current credentials, as the fields of a `kopf.ConnectionInfo`.
+        excluded: Names of jobs that are nested too deep for kopf's parser; kopf does not watch them.
+        stop: Ends the run.
+        ending_at: When the run began to end, on the monotonic clock; None: it has not.
+    """
+
+    dispatcher: EventDispatcher
+    login: Callable[[], Mapping[str, Any]]
+    excluded: frozenset[str] = frozenset()
+    stop: threading.Event = field(default_factory=threading.Event)
+    ending_at: float | None = None
+
+    def receive(self, resource: ResourceType, event: kopf.RawEvent) -> None:
+        """Store or remove the object of an event; a version that is new puts a key into a queue."""
+        kind = self.dispatcher.kind(resource)
+        if event["type"] == "DELETED":
+            self.dispatcher.on_deleted(kind, event["object"])
+        else:
+            self.dispatcher.on_read(kind, event["object"])
+
+
+def address(resource: ResourceType) -> tuple[str, str, str]:
+    """Group, version and plural of a kind."""
+    group, _, version = resource.api_version.rpartition("/")
+    return group, version, resource.plural
 
 
 class EndlessRetries:
-    """kopf's waits between requests that fail: with a last one, an API server that is away for long ends a watch."""
+    """The waits between attempts of a request: an API server that is away for long ends no watch."""
 
     def __iter__(self) -> Iterator[float]:
         """The waits of one request."""
         return itertools.repeat(RETRY_SECONDS)
 
 
-def registry_of(
-    dispatcher: EventDispatcher, login: Callable[[], Mapping[str, Any]], watches: OpenWatches
-) -> kopf.OperatorRegistry:
-    """The handlers of all watched kinds.
-
-    Args:
-        dispatcher: Receives the objects.
-        login: Returns the current credentials; called at each login.
-        watches: Records the requests of each watch.
-    """
-    registry = kopf.OperatorRegistry()
-
-    @kopf.on.login(registry=registry)
-    async def log_in(**_: Any) -> kopf.AiohttpSession:
-        return watch_session(login(), watches, dispatcher)
-
-    # kopf watches the kinds that have a handler. No object reaches it.
-    for kind in dispatcher.kinds:
-        kopf.on.event(*_address(kind.resource), id=kind.resource.plural, registry=registry)(_ignore)
-    return registry
-
-
-async def _ignore(**_: Any) -> None:
-    pass
-
-
-def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
-    """Kopf's settings: renewed watches of Wattloop's objects, unlimited workers, no Events."""
-    settings = kopf.OperatorSettings()
+@kopf.on.startup()
+async def configure(settings: kopf.OperatorSettings, memo: KopfMemo, **_: Any) -> None:
+    """Renew watches within what the server keeps, retry without end, and write nothing to the objects."""
     settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
     settings.watching.chunk_size = LIST_OBJECTS
     settings.networking.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.networking.error_backoffs = EndlessRetries()
-    settings.queueing.worker_limit = None
+    settings.queueing.idle_timeout = WORKER_IDLE_SECONDS
     settings.posting.enabled = False
-    # The operator has neither the right nor the need to watch namespaces and custom resource
-    # definitions.
+    # The operator has neither the right nor the need to watch namespaces and custom resource definitions.
     settings.scanning.disabled = True
-    settings.peering.standalone = True
-    for kind in kinds:
-        if kind.labels:
-            settings.watching.label_selectors[_address(kind.resource)] = kind.labels
-    return settings
+    if memo.excluded:
+        selector = ",".join(f"metadata.name!={name}" for name in sorted(memo.excluded))
+        settings.watching.field_selectors[address(RECURRING_TRAINING_JOBS)] = selector
 
 
-def _address(resource: ResourceType) -> tuple[str, str, str]:
-    group, _, version = resource.api_version.rpartition("/")
-    return group, version, resource.plural
+@kopf.on.login()
+async def log_in(memo: KopfMemo, **_: Any) -> kopf.ConnectionInfo:
+    """Log in as the operator's service account, whose token Kubernetes rotates."""
+    return kopf.ConnectionInfo(**memo.login())
+
+
+@kopf.on.event(*address(RECURRING_TRAINING_JOBS))
+async def job_event(event: kopf.RawEvent, memo: KopfMemo, **_: Any) -> None:
+    """Put the job into the cache, or remove a deleted one, and its key into the work queue."""
+    memo.receive(RECURRING_TRAINING_JOBS, event)
+
+
+@kopf.on.event(*address(FREQUENCY_PLANS))
+async def plan_event(event: kopf.RawEvent, memo: KopfMemo, **_: Any) -> None:
+    """Put the plan into the cache, or remove a deleted one, and have the statuses of plans written."""
+    memo.receive(FREQUENCY_PLANS, event)
+
+
+@kopf.on.event(*address(GPU_POWER_POLICIES))
+async def policy_event(event: kopf.RawEvent, memo: KopfMemo, **_: Any) -> None:
+    """Put the policy into the cache, or remove a deleted one, and have the statuses of policies written."""
+    memo.receive(GPU_POWER_POLICIES, event)
+
+
+@kopf.on.cleanup()
+async def release(memo: KopfMemo, **_: Any) -> None:
+    """Note the end, which may be that of a watch, and end the wait for the stop flag, which would outlast it."""
+    memo.ending_at = time.monotonic()
+    memo.stop.set()

@@ -15,6 +15,8 @@ FIELDS = "%(levelname)s %(name)s %(message)s %(threadName)s"
 MIN_LEVELS = {
     "kopf": logging.WARNING,
     "kopf.objects": logging.ERROR,
+    # An error for each attempt of a request while the API server is away. The informers say it once.
+    "kopf._cogs.clients.watching": logging.CRITICAL,
     # It warns that it runs outside the main thread, which is intended: the main thread handles signals.
     "kopf._core.reactor.running": logging.ERROR,
     "httpx": logging.WARNING,

@@ -32,6 +32,7 @@ from wattloop_operator.cluster.gpu_power_policies import (
     NodePolicies,
     write_policy_statuses,
 )
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.http.http_service import HttpService
@@ -105,7 +106,14 @@ def test_a_policys_status_has_the_number_of_its_nodes(
     api = ClusterApi(transport)
     fleet = make_policy("fleet", powerLimit={"maxWatts": 350})
     nowhere = make_policy("nowhere", nodeSelector={"pool": "none"}, namespaces=["vision"])
-    write_policy_statuses(api, lambda: NOW)
+    cache = ObjectCache()
+
+    def write() -> None:
+        for each in kubectl.json("get", "gpupowerpolicies")["items"]:
+            cache.put_policy(each)
+        write_policy_statuses(api, cache, lambda: NOW)
+
+    write()
     status = kubectl.json("get", "gpupowerpolicy", fleet)["status"]
     assert (status["nodes"], status["observedGeneration"]) == (1, 1)
     assert status["conditions"][0]["reason"] == "NodesSelected"
@@ -113,10 +121,10 @@ def test_a_policys_status_has_the_number_of_its_nodes(
     assert (status["nodes"], status["conditions"][0]["status"]) == (0, "False")
     assert "No node has the labels pool=none" in status["conditions"][0]["message"]
     version = kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"]
-    write_policy_statuses(api, lambda: NOW)
+    write()
     assert kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"] == version, "logged once"
     make_policy("fleet", powerLimit={"maxWatts": 300})
-    write_policy_statuses(api, lambda: NOW)
+    write()
     assert kubectl.json("get", "gpupowerpolicy", fleet)["status"]["observedGeneration"] == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,10 @@ class _Server:
         found: dict[str, Any] = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}}
         found["spec"] = {"active": True, "podSets": [{"name": "main", "template": {"spec": {}}}]}
         found["status"] = {"conditions": [QUOTA], "requeueState": {"count": 1}}
-        self.listed = [found if request.part is None else request.part(found)] if self.made else []
-        return {"items": self.listed, "metadata": {"resourceVersion": "1"}}
+        page = {"items": [found] if self.made else [], "metadata": {"resourceVersion": "1"}}
+        answer: dict[str, Any] = request.parse(json.dumps(page).encode())
+        self.listed = answer["items"]
+        return answer
 
 
 class _Clock:

@@ -26,9 +26,9 @@ from wattloop_operator.cluster.informer.stored_parts import (
     pod_part,
     read_list,
 )
-from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS
 from wattloop_operator.http.http_service import HttpService
 
+LISTED = 10
 # The largest that etcd stores has 1.5 MiB.
 LARGE = 1_300_000
 METADATA = '{"name":"x","namespace":"team","uid":"u","resourceVersion":"7","labels":{"wattloop.dev/recurrence":"r",'
@@ -61,7 +61,7 @@ def peak_of(call: Callable[[], Any]) -> int:
 
 @pytest.mark.parametrize("value", exhaustive_after(['""', '"\\""', '{"name":"a"}']))
 def test_a_page_of_the_largest_objects_takes_few_times_its_bytes(value: str) -> None:
-    page = listed(*[large_item(value)] * LIST_OBJECTS)
+    page = listed(*[large_item(value)] * LISTED)
     assert peak_of(lambda: received(page, pod_part)) < 5 * len(page)
 
 

@@ -15,7 +15,8 @@ from wattloop.commands.main import main
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
 Responses = dict[str, tuple[int, object]]
-RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}
+KINDS = ("recurringtrainingjobs", "trainingrecurrences", "frequencyplans", "gpupowerpolicies")
+RESOURCES = {"resources": [{"name": kind} for kind in KINDS]}
 API = "/apis/wattloop.dev/v1alpha1"
 
 

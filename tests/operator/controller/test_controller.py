@@ -9,14 +9,18 @@ from typing import Any
 import kopf
 import pytest
 
-from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.api_transport import Request, Transport
+from wattloop_operator.cluster.api import JOBS, ClusterApi
+from wattloop_operator.cluster.api_transport import Request, Transport, UnavailableError, Watch
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.informer import Informer
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.controller import kopf_operator
 from wattloop_operator.controller.controller import Controller
+from wattloop_operator.controller.kopf_operator import KopfOperator
 from wattloop_operator.controller.work_queue import WorkQueue
 
-KINDS = ["RecurringTrainingJob", "TrainingRecurrence"]
+KINDS = ["RecurringTrainingJob", "TrainingRecurrence", "FrequencyPlan", "GPUPowerPolicy"]
 
 
 class StopError(Exception):
@@ -27,24 +31,30 @@ def no_server(request: Request) -> dict[str, Any]:
     raise AssertionError(f"{request.path} was requested")
 
 
+def no_watch(request: Request) -> Watch:
+    raise UnavailableError(f"{request.path}: no watch")
+
+
 def controller_of(transport: Transport, heartbeat: Callable[[str], None] = lambda _: None) -> Controller:
     work_queue = WorkQueue(lambda _: None, workers=1)
+    api = ClusterApi(transport)
+    dispatcher = EventDispatcher(
+        watched_kinds(ObjectCache()),
+        enqueue=lambda _, key: work_queue.add(key),
+        job_deleted=lambda *_: None,
+        heartbeat=heartbeat,
+        all_listed=work_queue.start,
+    )
+    of_people = [Informer(api, no_watch, kind, dispatcher) for kind in dispatcher.kinds if kind.by_people]
     return Controller(
-        registry=kopf.OperatorRegistry(),
-        settings=kopf.OperatorSettings(),
+        kopf_operator=KopfOperator(of_people, dispatcher, api, login=dict),
+        informers=[Informer(api, no_watch, dispatcher.kind(JOBS), dispatcher)],
         work_queue=work_queue,
-        dispatcher=EventDispatcher(
-            watched_kinds(ObjectCache()),
-            enqueue=work_queue.add,
-            job_deleted=lambda *_: None,
-            heartbeat=heartbeat,
-            all_listed=work_queue.start,
-        ),
-        api=ClusterApi(transport),
+        dispatcher=dispatcher,
+        api=api,
         heartbeat=heartbeat,
         changes_missed=lambda *_: None,
         resync_seconds=600,
-        write_policy_statuses=lambda: None,
     )
 
 
@@ -52,7 +62,7 @@ def test_a_controller_that_is_starting_has_no_problem() -> None:
     problems = []
 
     def heartbeat(_: str) -> None:
-        problems.append(controller.problem())
+        problems.append(controller.problem() + controller.connection_problem())
         raise StopError
 
     controller = controller_of(no_server, heartbeat)
@@ -64,19 +74,25 @@ def test_a_controller_that_is_starting_has_no_problem() -> None:
 def test_the_watches_wait_until_a_starting_api_server_lists_all_kinds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("wattloop_operator.controller.controller.DISCOVERY_SECONDS", 0.001)
+    monkeypatch.setattr(kopf_operator, "RETRY_SECONDS", 0.001)
     watching = threading.Event()
-    monkeypatch.setattr(kopf, "run", lambda **options: (watching.set(), options["stop_flag"].wait()))
+
+    def run(*, stop_flag: threading.Event, **_: Any) -> None:
+        watching.set()
+        stop_flag.wait()
+
+    monkeypatch.setattr(kopf, "run", run)
     discoveries = iter([[], ["RecurringTrainingJob"], KINDS])
     listed: list[str] = []
 
     def starting(request: Request) -> dict[str, Any]:
         if request.path == "/apis":
             return {"groups": [{"name": "wattloop.dev"}, {"name": "batch"}]}
-        if request.path == "/apis/wattloop.dev/v1alpha1":
+        if request.path == "/apis/wattloop.dev/v1alpha1" and listed != KINDS:
             assert not watching.is_set()
             listed[:] = next(discoveries, KINDS)
-        return {"resources": [{"kind": kind, "name": kind.lower()} for kind in [*listed, "Job", "Pod"]]}
+        resources = [{"kind": kind, "name": kind.lower()} for kind in listed]
+        return {"resources": resources, "items": [], "metadata": {"resourceVersion": "1"}}
 
     controller = controller_of(starting)
     controller.start()
@@ -84,8 +100,8 @@ def test_the_watches_wait_until_a_starting_api_server_lists_all_kinds(
     assert controller.problem() == ""
     controller.stop()
     controller.join()
-    (first, *_) = caplog.messages
-    assert "does not list recurringtrainingjobs of wattloop.dev/v1alpha1, trainingrecurrences of" in first
+    (first, *_) = [each for each in caplog.messages if each.startswith("the watches wait")]
+    assert "does not list recurringtrainingjobs of wattloop.dev/v1alpha1, frequencyplans of" in first
 
 
 def test_a_controller_is_stopped_while_its_watches_wait() -> None:

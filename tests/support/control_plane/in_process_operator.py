@@ -9,7 +9,8 @@ from typing import Any
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request, Transport
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity
+from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.driver import reconcile
@@ -113,8 +114,9 @@ class InProcessOperator:
     def sync_cache(self, key: JobKey) -> None:
         """Store what the watches would have reported by now."""
         for kind in watched_kinds(self.cache):
-            if kind.resource == RECURRING_TRAINING_JOBS:
-                kind.put(self._watch_api.get(kind.resource, key.namespace, key.name))
+            if kind.by_people:
+                if kind.resource == RECURRING_TRAINING_JOBS:
+                    kind.put(self._watch_api.get(kind.resource, key.namespace, key.name))
                 continue
             bodies, _ = self._watch_api.list(kind.resource, namespace=key.namespace, labels=f"{JOB_LABEL}={key.name}")
             listed = {identity(body)[0] for body in bodies}

@@ -13,7 +13,7 @@
 # Users and the operator make frequency plans; the operator deletes its old ones.
 - apiGroups: [wattloop.dev]
   resources: [frequencyplans]
-  verbs: [get, list, create, delete]
+  verbs: [get, list, watch, create, delete]
 # Needed to set blockOwnerDeletion in an owner reference.
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs/finalizers, trainingrecurrences/finalizers]

@@ -1,27 +1,34 @@
-"""Dispatches watch events: the object goes to the cache, and the key of its job to the work queue."""
+"""What follows an event: the object goes to the cache, and a key to a queue.
+
+kopf's handlers, the informers and the lists before a watch all end here.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
-from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
-from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ResourceType
+from wattloop_operator.cluster.informer.object_cache import identity
+from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, unreadable_problem
+from wattloop_operator.cluster.informer.watched_kinds import WatchedKind
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
 
 
 class EventDispatcher:
-    """Receives watch events.
+    """Receives objects and events. Thread-safe.
 
     Args:
         kinds: The watched kinds.
-        enqueue: Called with each job to reconcile.
+        enqueue: Called with a kind, and with the key of a job to reconcile or, of another kind that people write, of
+            the object.
         job_deleted: Called with each deleted job and its uid.
         heartbeat: Called with a kind at each of its events.
         all_listed: Called once, when all objects of all kinds have been listed.
@@ -32,20 +39,24 @@ class EventDispatcher:
         self,
         kinds: tuple[WatchedKind, ...],
         *,
-        enqueue: Callable[[JobKey], None],
+        enqueue: Callable[[WatchedKind, JobKey], None],
         job_deleted: Callable[[JobKey, str], None],
         heartbeat: Callable[[str], None],
         all_listed: Callable[[], None],
         namespaces: Sequence[str] = (),
     ) -> None:
         self.kinds = kinds
-        self._enqueue = enqueue
+        self.enqueue = enqueue
         self._job_deleted = job_deleted
         self._heartbeat = heartbeat
         self._all_listed = all_listed
-        self._lists = len(kinds) * max(len(namespaces), 1)
-        self._listed: set[str] = set()
+        self._lock = threading.Lock()
+        self._unlisted = {kind.resource.path(namespace) for kind in kinds for namespace in kind.lists(namespaces)}
         self._synced = threading.Event()
+
+    def kind(self, resource: ResourceType) -> WatchedKind:
+        """The watched kind of a resource."""
+        return next(kind for kind in self.kinds if kind.resource == resource)
 
     def on_event(self, kind: WatchedKind, event_type: str, body: Body) -> None:
         """Store, refuse or remove an object after an event of a watch."""
@@ -77,13 +88,13 @@ class EventDispatcher:
             )  # fmt: skip
             return
         if changed:
-            self._enqueue(kind.job_of(body))
+            self.enqueue(kind, kind.job_of(body))
 
     def on_unreadable(self, kind: WatchedKind, body: Body, problem: str) -> None:
         """Refuse an object of which only the identity can be read, and enqueue its job, which tells of it."""
         self._heartbeat(kind.resource.kind)
         if kind.refuse(body, problem):
-            self._enqueue(kind.job_of(body))
+            self.enqueue(kind, kind.job_of(body))
 
     def on_deleted(self, kind: WatchedKind, body: Body) -> None:
         """Remove an object, and enqueue its job."""
@@ -93,12 +104,26 @@ class EventDispatcher:
         if kind.resource == RECURRING_TRAINING_JOBS:
             self._job_deleted(key, identity(body)[1])
         else:
-            self._enqueue(key)
+            self.enqueue(kind, key)
+
+    def on_missing(self, kind: WatchedKind, cached: CachedObject[Any]) -> None:
+        """Remove an object that a list does not have, and enqueue its job."""
+        namespace, name = cached.key
+        metadata = {"namespace": namespace, "name": name, "uid": cached.uid, "resourceVersion": str(cached.version)}
+        kind.remove({"metadata": metadata})
+        # The name of its group is that of its job.
+        key = JobKey(namespace, cached.group[1])
+        if kind.resource == RECURRING_TRAINING_JOBS:
+            self._job_deleted(key, cached.uid)
+        else:
+            self.enqueue(kind, key)
 
     def on_listed(self, path: str) -> None:
         """Record that all objects of a path have been received; after the last path the cache is complete."""
-        self._listed.add(path)
-        if len(self._listed) >= self._lists and not self._synced.is_set():
+        with self._lock:
+            self._unlisted.discard(path)
+            if self._unlisted or self._synced.is_set():
+                return
             # Other threads expect of a synced dispatcher that the work runs; if it cannot start, they notice.
             try:
                 self._all_listed()

@@ -8,22 +8,19 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template_checks import TOO_DEEP, TOO_LARGE, exceeded_limit, full_namespace, template_bytes
+from wattloop_operator.api.template_checks import exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.object_bytes import Key, NamespaceBytes, model_bytes, parsed_bytes
 from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
-from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
+from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
-# What the admission policy of the chart accepts is readable.
-READABLE = f"expected a template of {TOO_LARGE}, and of {TOO_DEEP}"
 # Of a namespace's share nothing new starts beyond this; the rest is for what runs, and for jobs that are refused.
 STARTING_SHARE = 0.75
 ROOM = (
@@ -43,6 +40,8 @@ class ObjectCache:
 
     Attributes:
         jobs: RecurringTrainingJobs.
+        plans: FrequencyPlans, as far as their namespaces have room.
+        policies: GPUPowerPolicies.
         recurrences: TrainingRecurrences, grouped by their job.
         workloads: batch/v1 Jobs without unused fields, grouped by their RecurringTrainingJob.
         pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its
@@ -60,6 +59,8 @@ class ObjectCache:
         # By the uids of their recurrences.
         self._unstated_starts: set[str] = set()
         self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(self._on_job_removed)
+        self.plans: ObjectStore[FrequencyPlan] = ObjectStore()
+        self.policies: ObjectStore[GPUPowerPolicy] = ObjectStore()
         self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
         self.workloads: ObjectStore[Body] = ObjectStore()
         self.pods: ObjectStore[Body] = ObjectStore()
@@ -95,6 +96,29 @@ class ObjectCache:
             self._template_bytes.set(key, size)
         return is_new
 
+    def put_plan(self, body: Body) -> bool:
+        """Store a FrequencyPlan; returns whether it is newer than the stored one.
+
+        Raises:
+            pydantic.ValidationError: This version of Wattloop cannot parse it.
+        """
+        key, uid, version = identity(body)
+        if _is_known(self.plans, key, version):
+            return False
+        kept = own_part(body)
+        return self.plans.put(CachedObject(key, uid, version, key, FrequencyPlan.from_wire(kept), model_bytes(kept)))
+
+    def put_policy(self, body: Body) -> bool:
+        """Store a GPUPowerPolicy; returns whether it is newer than the stored one.
+
+        Raises:
+            pydantic.ValidationError: This version of Wattloop cannot parse it.
+        """
+        key, uid, version = identity(body)
+        if _is_known(self.policies, key, version):
+            return False
+        return self.policies.put(CachedObject(key, uid, version, key, GPUPowerPolicy.from_wire(own_part(body))))
+
     def put_recurrence(self, body: Body) -> bool:
         """Store a TrainingRecurrence; returns whether it is newer than the stored one.
 
@@ -127,7 +151,7 @@ class ObjectCache:
     def put_workload(self, body: Body) -> bool:
         """Store a batch/v1 Job; returns whether it is newer than the stored one."""
         key, uid, version = identity(body)
-        group, kept = (key[0], _label(body, JOB_LABEL)), job_part(body)
+        group, kept = (key[0], label(body, JOB_LABEL)), job_part(body)
         return self.workloads.put(CachedObject(key, uid, version, group, kept, parsed_bytes(kept)))
 
     def put_pod(self, body: Body) -> bool:
@@ -135,12 +159,12 @@ class ObjectCache:
         if not self.pod_is_wanted(body):
             return False
         key, uid, version = identity(body)
-        group, kept = (key[0], _label(body, RECURRENCE_LABEL)), pod_part(body)
+        group, kept = (key[0], label(body, RECURRENCE_LABEL)), pod_part(body)
         return self.pods.put(CachedObject(key, uid, version, group, kept, parsed_bytes(kept)))
 
     def pod_is_wanted(self, body: Body) -> bool:
         """Whether a pod is of use: its recurrence has no result yet."""
-        recurrence = self.recurrences.get((identity(body)[0][0], _label(body, RECURRENCE_LABEL)))
+        recurrence = self.recurrences.get((identity(body)[0][0], label(body, RECURRENCE_LABEL)))
         return recurrence is None or recurrence.value.status.result is None
 
     def remove_job(self, body: Body) -> bool:
@@ -180,7 +204,7 @@ class ObjectCache:
     def remove_pod(self, body: Body) -> bool:
         """Store the last state of a deleted pod if its Job exists; remove the pod otherwise."""
         key, uid, _ = identity(body)
-        workload = self.workloads.get((key[0], _label(body, RECURRENCE_LABEL)))
+        workload = self.workloads.get((key[0], label(body, RECURRENCE_LABEL)))
         if workload is not None and is_pod_of_job(body["metadata"], workload.uid):
             return self.put_pod(body)
         return self.pods.remove(key, uid)
@@ -223,7 +247,7 @@ class ObjectCache:
         return not is_full or store.known_version(key) > 0
 
     def _bytes_of(self, namespace: str) -> int:
-        stores = (self.jobs, self.recurrences, self.workloads, self.pods, self.deleted_recurrences)
+        stores = (self.jobs, self.plans, self.recurrences, self.workloads, self.pods, self.deleted_recurrences)
         return sum(each.bytes_of(namespace) for each in stores)
 
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
@@ -249,99 +273,6 @@ def identity(body: Body) -> tuple[Key, str, int]:
     return (str(metadata.get("namespace", "")), str(metadata["name"])), str(metadata["uid"]), version
 
 
-def job_of(body: Body) -> JobKey:
-    """The RecurringTrainingJob that an object belongs to by its label."""
-    return JobKey(str(body["metadata"].get("namespace", "")), _label(body, JOB_LABEL))
-
-
-@dataclass(frozen=True)
-class WatchedKind:
-    """A watched kind.
-
-    Attributes:
-        resource: Its path at the API server.
-        labels: Label selector of the watched objects.
-        object_store: Their store.
-        put: Stores an object; returns whether it is newer than the stored one.
-        remove: Removes a deleted object.
-        job_of: Returns an object's RecurringTrainingJob.
-        part: The part of an object that is stored.
-        wanted: Whether an object is stored, by its metadata.
-        has_room: Whether the namespace of an object, by its metadata, has room for it.
-        outlives_deletion: Whether the store may keep deleted objects.
-    """
-
-    resource: ResourceType
-    labels: str
-    object_store: ObjectStore[Any]
-    put: Callable[[Body], bool]
-    remove: Callable[[Body], bool]
-    job_of: Callable[[Body], JobKey] = job_of
-    part: Callable[[Body], Body] = own_part
-    wanted: Callable[[Body], bool] = lambda _: True
-    has_room: Callable[[Body], bool] = lambda _: True
-    outlives_deletion: bool = False
-
-    def refuse(self, body: Body, problem: str) -> bool:
-        """Refuse an object of which only the identity can be read; returns whether its version is a new one."""
-        key, uid, version = identity(body)
-        refused = RefusedObject(uid, version, f"it cannot be read: {problem}; {READABLE}", readable=False)
-        is_new = self.object_store.refuse(key, refused)
-        if is_new:
-            logger.warning("%s %s/%s is ignored: %s", self.resource.kind, *key, problem)
-        return is_new
-
-
-def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
-    """The kinds that the operator watches; of Jobs and pods only those that Wattloop started."""
-    return (
-        WatchedKind(
-            RECURRING_TRAINING_JOBS,
-            "",
-            cache.jobs,
-            cache.put_job,
-            cache.remove_job,
-            lambda body: JobKey(*identity(body)[0]),
-            has_room=lambda body: cache.has_room(cache.jobs, body),
-        ),
-        # The operator makes them, and starts none in a namespace without room.
-        WatchedKind(
-            TRAINING_RECURRENCES,
-            "",
-            cache.recurrences,
-            cache.put_recurrence,
-            cache.remove_recurrence,
-            _job_of_recurrence,
-        ),
-        WatchedKind(
-            JOBS,
-            RECURRENCE_LABEL,
-            cache.workloads,
-            cache.put_workload,
-            cache.remove_workload,
-            part=job_part,
-            has_room=lambda body: cache.has_room(cache.workloads, body),
-        ),
-        WatchedKind(
-            PODS,
-            RECURRENCE_LABEL,
-            cache.pods,
-            cache.put_pod,
-            cache.remove_pod,
-            part=pod_part,
-            wanted=cache.pod_is_wanted,
-            has_room=lambda body: cache.has_room(cache.pods, body),
-            outlives_deletion=True,
-        ),
-    )
-
-
-def _job_of_recurrence(body: Body) -> JobKey:
-    # The label can be edited; the spec cannot.
-    name = ((body.get("spec") or {}).get("jobRef") or {}).get("name")
-    return JobKey(identity(body)[0][0], str(name)) if name else job_of(body)
-
-
 def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
     cached = object_store.get(key)
     return cached is not None and cached.version >= version
@@ -351,7 +282,8 @@ def _mebibytes(size: int) -> str:
     return f"{size / MEBIBYTE:.1f} MiB"
 
 
-def _label(body: Body, name: str) -> str:
+def label(body: Body, name: str) -> str:
+    """The value of a label; empty without it."""
     return str((body["metadata"].get("labels") or {}).get(name, ""))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -103,6 +103,30 @@ class ObjectStore(Generic[Value]):
     def refused(self, key: Key) -> RefusedObject | None:
         """The refused version of an object, if it is the newest."""
         return self._refused.get(key)
+
+    def missing(self, listed: Collection[Key], namespace: str, list_version: int) -> list[CachedObject[Value]]:
+        """The stored objects that a list does not have although it is not older; refused ones are forgotten.
+
+        Args:
+            listed: The keys of the list.
+            namespace: The namespace of the list; empty: all.
+            list_version: Its version.
+        """
+
+        def is_missing(key: Key, version: int) -> bool:
+            return key not in listed and namespace in ("", key[0]) and version <= list_version
+
+        with self._lock:
+            for key, refused in list(self._refused.items()):
+                if is_missing(key, refused.version):
+                    del self._refused[key]
+                    self._count(key)
+            return [each for each in self._objects.values() if is_missing(each.key, each.version)]
+
+    def unreadable(self) -> frozenset[Key]:
+        """The objects of whose newest version only the identity can be read."""
+        with self._lock:
+            return frozenset(key for key, refused in self._refused.items() if not refused.readable)
 
     def known_version(self, key: Key) -> int:
         """The newest version that was stored or refused; 0 if there is none."""

@@ -1,8 +1,7 @@
 """Resync: compares the cache with the API server, repairs what a watch has missed, and reports it.
 
-A watch can stop silently, and no event reports an object that is deleted while a watch is reopened
-(kopf lists again, and a list does not name deleted objects). A resync lists the metadata of all
-objects and fetches each one whose event is overdue.
+A watch can stop silently, and kopf lists again after a gap without telling which objects were deleted meanwhile. A
+resync lists the metadata of all objects and fetches each one whose event is overdue.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from pydantic import ValidationError
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import UnreadableResponseError
 from wattloop_operator.cluster.informer.object_bytes import Key
-from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
+from wattloop_operator.cluster.informer.object_cache import identity
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, metadata_part
+from wattloop_operator.cluster.informer.watched_kinds import WatchedKind
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Resync:
     def __init__(
         self, api: ClusterApi, kind: WatchedKind, wait: Callable[[float], bool], namespaces: Sequence[str] = ()
     ) -> None:
-        self._namespaces = namespaces or ("",)
+        self._namespaces = kind.lists(namespaces)
         self._api = api
         self._kind = kind
         self._wait = wait
@@ -54,14 +54,12 @@ class Resync:
         kind = self._kind
         listed: dict[Key, Body] = {}
         deleted: list[CachedObject[Any]] = []
-        cached = [] if kind.outlives_deletion else kind.object_store.all()
         for namespace in self._namespaces:
             items, list_version = self._api.list(
                 kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True, part=metadata_part
             )
             listed |= self._wanted(items)
-            here = [each for each in cached if namespace in ("", each.key[0])]
-            deleted += [each for each in here if each.key not in listed and each.version <= int(list_version)]
+            deleted += kind.missing(listed, namespace, int(list_version))
         late = {key for key, body in listed.items() if self._is_behind(body)}
         if not late and not deleted:
             return set()

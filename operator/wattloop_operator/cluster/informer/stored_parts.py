@@ -2,7 +2,7 @@
 
 Users write metadata, and the specifications of Jobs and pods, up to etcd's limit of 1.5 MiB; an owner cannot make them
 large at the operator's cost. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. So
-lists and events are parsed with bounds, and no object reaches kopf, which would parse it without.
+lists and events are parsed with bounds.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def read_list(data: bytes, part: Part, receive: Callable[[Body], None]) -> Any:
         data: The body.
         part: Returns the part of an object that is kept.
         receive: Gets that part of each item of a list, as soon as it is read, or of an unreadable one the identity and
-            the problem. An item at which it fails is passed over: kopf would end the watch for good.
+            the problem. An item at which it fails is passed over.
 
     Raises:
         UnreadableError: The text is not JSON, or is too large.

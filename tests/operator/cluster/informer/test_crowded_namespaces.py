@@ -14,8 +14,9 @@ from support.control_plane.job_manifest import job_manifest
 from support.recurrence_objects import recurrence_object
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache, WatchedKind, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import read_list
+from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
 
 SHARE = 2_000_000
 LABELS = {"wattloop.dev/recurrence": "digits-0-a", "wattloop.dev/job": "digits"}
@@ -139,7 +140,7 @@ def test_of_a_namespace_that_has_used_up_its_share_no_unknown_object_reaches_the
     make = makers[kind]
     dispatcher = EventDispatcher(
         (watched,),
-        enqueue=lambda _: None,
+        enqueue=lambda *_: None,
         job_deleted=lambda _key, _uid: None,
         heartbeat=lambda _: None,
         all_listed=lambda: None,

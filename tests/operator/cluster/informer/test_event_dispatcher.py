@@ -10,7 +10,8 @@ import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, WatchedKind, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -51,7 +52,7 @@ class DispatcherFixture:
         self.synced_in_call: list[bool] = []
         self.dispatcher = EventDispatcher(
             watched_kinds(self.cache),
-            enqueue=self.enqueued.append,
+            enqueue=lambda _, key: self.enqueued.append(key),
             job_deleted=lambda key, uid: self.deleted.append((key, uid)),
             heartbeat=self.beats.append,
             all_listed=self._count_sync,
@@ -109,7 +110,7 @@ def test_a_deleted_job_is_forgotten(fixture: DispatcherFixture) -> None:
 
 
 def test_work_starts_once_when_all_objects_are_listed(fixture: DispatcherFixture) -> None:
-    paths = [f"/{kind.resource.plural}" for kind in fixture.dispatcher.kinds]
+    paths = [kind.resource.path() for kind in fixture.dispatcher.kinds]
     for path in [*paths[:-1], *paths[:-1]]:
         fixture.dispatcher.on_listed(path)
     assert not fixture.dispatcher.synced
@@ -124,14 +125,15 @@ def test_with_namespaces_work_starts_when_each_of_them_is_listed() -> None:
     synced: list[bool] = []
     dispatcher = EventDispatcher(
         watched_kinds(ObjectCache())[:1],
-        enqueue=lambda _: None,
+        enqueue=lambda *_: None,
         job_deleted=lambda *_: None,
         heartbeat=lambda _: None,
         all_listed=lambda: synced.append(True),
         namespaces=("team-a", "team-b"),
     )
+    (kind,) = dispatcher.kinds
     for namespace, expected in (("team-a", []), ("team-a", []), ("team-b", [True])):
-        dispatcher.on_listed(f"/namespaces/{namespace}/jobs")
+        dispatcher.on_listed(kind.resource.path(namespace))
         assert synced == expected
 
 
@@ -140,7 +142,7 @@ def test_work_that_cannot_start_is_noticed() -> None:
         raise RuntimeError("can't start new thread")
 
     dispatcher = EventDispatcher(
-        (), enqueue=lambda _: None, job_deleted=lambda *_: None, heartbeat=lambda _: None, all_listed=fail
+        (), enqueue=lambda *_: None, job_deleted=lambda *_: None, heartbeat=lambda _: None, all_listed=fail
     )
     with pytest.raises(RuntimeError):
         dispatcher.on_listed("/pods")

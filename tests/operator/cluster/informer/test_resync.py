@@ -10,9 +10,10 @@ import pytest
 from support.control_plane.job_manifest import job_manifest
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.informer.stored_parts import Body
+from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
 from wattloop_operator.domain.names import JobKey
 
 
