@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import kopf
 import pytest
 from kubernetes.client import ApiClient, Configuration
 from starlette.applications import Starlette
@@ -26,7 +27,7 @@ from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
 from wattloop_operator.controller import kopf_operator
-from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS
+from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, KopfMemo, release
 from wattloop_operator.controller.kopf_operator import KopfOperator
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
@@ -282,3 +283,21 @@ def test_watches_that_end_again_and_again_are_a_problem_that_names_their_kinds(
         )
         assert "broken" in parts.operator.problem()
     assert len(server.watches) == 2
+
+
+def test_a_run_of_kopf_that_begins_to_end_and_does_not_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_operator, "MAX_ENDING_SECONDS", -1.0)
+    ended = threading.Event()
+
+    def run(*, memo: KopfMemo, **_: Any) -> None:
+        asyncio.run(release(memo=memo))
+        assert ended.wait(TIMEOUT_SECONDS)
+
+    monkeypatch.setattr(kopf, "run", run)
+    with running(FakeApiServer()) as parts:
+        until(lambda: parts.operator.problem() != "")
+        assert parts.operator.problem() == (
+            "the watches of RecurringTrainingJob, FrequencyPlan, GPUPowerPolicy have ended, and kopf has not; its log "
+            "says why"
+        )
+        ended.set()
