@@ -32,6 +32,16 @@ class Estimate:
         """
         return None if value is None or low is None or high is None else cls(float(value), float(low), float(high))
 
+    def scaled(self, factor: float) -> Estimate:
+        """The estimate of a multiple.
+
+        Example:
+            >>> Estimate(30.0, 20.0, 50.0).scaled(-2)
+            Estimate(value=-60.0, low=-100.0, high=-40.0)
+        """
+        low, high = sorted((factor * self.low, factor * self.high))
+        return Estimate(factor * self.value, low, high)
+
     @property
     def has_known_sign(self) -> bool:
         """Whether the whole interval is on one side of zero.
@@ -54,3 +64,7 @@ class RunCost:
 
     of_run: Estimate
     expected: Estimate
+
+    def scaled(self, factor: float) -> RunCost:
+        """The cost in another unit."""
+        return RunCost(self.of_run.scaled(factor), self.expected.scaled(factor))

@@ -249,9 +249,11 @@ def test_a_target_beyond_the_model_is_said_to_be_unreachable_at_little_cost(ende
     job = ended[PLATEAU.name]
     unreachable = job.condition("TargetUnreachable")
     assert unreachable["status"] == "True"
-    assert re.search(r"a threshold of 0\.7\d+ would be reached with batch size \d+", unreachable["message"])
+    assert re.search(
+        r"a threshold of 0\.7\d+ would be reached, at the lowest cost with batch size \d+", unreachable["message"]
+    )
     assert (job.status["state"], job.condition("Ready")["status"]) == ("Unreachable", "False")
-    assert job.status["figures"]["saved"] == "not known yet"
+    assert job.status["figures"]["costSaved"] == "not known yet"
     # Once it is known, a recurrence is one attempt, and ends at its plateau.
     assert [len(results) for results in job.results[1:]] == [1] * (len(job.results) - 1), job.shown
     assert job.results[-1] == ["Plateaued"], job.shown
@@ -278,8 +280,8 @@ def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: EndedJobs) -> N
         assert "no energy was measured" in status["message"]
         assert "request one in its template" in status["message"]
         assert "cost" not in status
-        assert (status["figures"]["energy"], status["figures"]["cost"]) == ("unknown", "unknown")
-    assert (job.status["figures"]["cost"], job.status["figures"]["saved"]) == ("unknown", "not known yet")
+        assert status["figures"]["energy"] == "unknown"
+    assert (job.status["figures"]["energy"], job.status["figures"]["costSaved"]) == ("unknown", "not known yet")
     assert "savings" not in job.status
     assert job.condition("Learns")["status"] == "False"
     assert job.batch_sizes == {PROCESSOR_ONLY.default}

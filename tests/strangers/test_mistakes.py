@@ -61,9 +61,9 @@ def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
     local = local_job(PLATEAU, tmp_path)
     local.run("--recurrences", "3")
     shown = "".join(capfd.readouterr())
-    assert re.search(r"a threshold of 0\.7\d+ would be reached with batch size \d+", shown)
+    assert re.search(r"a threshold of 0\.7\d+ would be reached, at the lowest cost with batch size \d+", shown)
     assert "not known yet" in shown
-    assert {row["saving_percent"] for row in local.rows()} == {""}
+    assert {row["cost_saving_percent"] for row in local.rows()} == {""}
     assert not any(row["outcome"] == "reached" for row in local.rows())
 
 
@@ -85,5 +85,5 @@ def test_without_a_gpu_times_are_measured_and_no_energy_or_saving_is_claimed(tmp
         assert row["outcome"] == "reached", shown
         assert float(row["time_seconds"]) > 0
         if row["energy_origin"] != "processor":
-            assert (row["energy_joules"], row["cost_joules"], row["saving_percent"]) == ("", "", "")
+            assert (row["energy_joules"], row["cost_joules"], row["cost_saving_percent"]) == ("", "", "")
     assert not re.search(r"\d+ % less", shown)

@@ -285,9 +285,13 @@ class RecurringTrainingJob(ApiModel):
                 "Expected saving of the advice, relative to the default configuration",
                 wide=True,
             ),
-            PrinterColumn("Cost", ".status.figures.cost", "Cost of the latest run"),
+            PrinterColumn("Energy", ".status.figures.energy", "Energy of the latest run"),
             PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
-            PrinterColumn("Saved", ".status.figures.saved", "Cost saved so far, relative to the default configuration"),
+            PrinterColumn(
+                "Cost saved", ".status.figures.costSaved", "Cost saved so far, relative to the default configuration"
+            ),
+            PrinterColumn("Energy saved", ".status.figures.energySaved", "Energy saved so far", wide=True),
+            PrinterColumn("Time saved", ".status.figures.timeSaved", "Time saved so far", wide=True),
             PrinterColumn("Next run", ".status.nextScheduleTime", "Start of the next run"),
             PrinterColumn("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
             PrinterColumn(

@@ -89,11 +89,11 @@ class JobTotals(ApiModel):
 
 
 class Savings(ApiModel):
-    """What the job saved: the expected cost of the default configuration less what was paid, learning included.
+    """What the job saved: what the default configuration is expected to take less what was measured, learning included.
 
     If the cost of an epoch has changed, as by other data, only recurrences since the change are compared. Default runs
     are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured, so those of
-    savings are those of the default configuration's expected cost. That of defaultCostJoules is of a later recurrence.
+    savings are those of the default configuration's expectation. That of defaultCostJoules is of a later recurrence.
     """
 
     default_cost_joules: NonNegativeDecimalString | None = Field(
@@ -113,13 +113,14 @@ class Savings(ApiModel):
         "the cost of an epoch last changed, without runs of the default.",
         ge=0,
     )
-    cost_joules: DecimalString | None = Field(
+    cost_percent: DecimalString | None = Field(
         default=None,
-        description="Cost saved so far, in joules. Negative while learning has cost more than was saved. Absent until "
-        "a recurrence with another configuration than the default one has reached the target.",
+        description="Cost saved so far, in percent of the cost in the default configuration. Negative while learning "
+        "has cost more than was saved. Absent until a recurrence with another configuration than the default one has "
+        "reached the target.",
     )
-    low_cost_joules: DecimalString | None = Field(default=None, description="Lower bound of costJoules.")
-    high_cost_joules: DecimalString | None = Field(default=None, description="Upper bound of costJoules.")
+    low_cost_percent: DecimalString | None = Field(default=None, description="Lower bound of costPercent.")
+    high_cost_percent: DecimalString | None = Field(default=None, description="Upper bound of costPercent.")
     latest_cost_percent: DecimalString | None = Field(
         default=None,
         description="Cost saved by the latest five recurrences with the configuration that was learned, in percent of "
@@ -129,18 +130,40 @@ class Savings(ApiModel):
     high_latest_cost_percent: DecimalString | None = Field(
         default=None, description="Upper bound of latestCostPercent."
     )
-    learning_cost_joules: DecimalString | None = Field(
+    gpu_energy_joules: DecimalString | None = Field(
         default=None,
-        description="What trials and the measurement of power limits cost more than the default configuration, in "
-        "joules; a part of costJoules. Negative if they cost less. Absent before there was one.",
+        description="Energy saved so far, in joules: what the default configuration is expected to use less what was "
+        "measured. Absent as costPercent is.",
     )
-    low_learning_cost_joules: DecimalString | None = Field(
-        default=None, description="Lower bound of learningCostJoules."
+    low_gpu_energy_joules: DecimalString | None = Field(default=None, description="Lower bound of gpuEnergyJoules.")
+    high_gpu_energy_joules: DecimalString | None = Field(default=None, description="Upper bound of gpuEnergyJoules.")
+    duration_seconds: DecimalString | None = Field(
+        default=None,
+        description="Time saved so far, in seconds: what the default configuration is expected to take less what was "
+        "measured. Absent as costPercent is.",
     )
-    high_learning_cost_joules: DecimalString | None = Field(
-        default=None, description="Upper bound of learningCostJoules."
+    low_duration_seconds: DecimalString | None = Field(default=None, description="Lower bound of durationSeconds.")
+    high_duration_seconds: DecimalString | None = Field(default=None, description="Upper bound of durationSeconds.")
+    learning_gpu_energy_joules: DecimalString | None = Field(
+        default=None,
+        description="What trials and the measurement of power limits used more than the default configuration, in "
+        "joules; a part of gpuEnergyJoules. Negative if they used less. Absent before there was one.",
     )
-    gpu_energy_joules: DecimalString | None = Field(default=None, description="Energy saved so far, in joules.")
+    low_learning_gpu_energy_joules: DecimalString | None = Field(
+        default=None, description="Lower bound of learningGpuEnergyJoules."
+    )
+    high_learning_gpu_energy_joules: DecimalString | None = Field(
+        default=None, description="Upper bound of learningGpuEnergyJoules."
+    )
+    learning_duration_seconds: DecimalString | None = Field(
+        default=None, description="What they took longer than the default configuration, in seconds."
+    )
+    low_learning_duration_seconds: DecimalString | None = Field(
+        default=None, description="Lower bound of learningDurationSeconds."
+    )
+    high_learning_duration_seconds: DecimalString | None = Field(
+        default=None, description="Upper bound of learningDurationSeconds."
+    )
     money: Money | None = Field(
         default=None, description="Price of gpuEnergyJoules. Absent unless spec.objective.price is set."
     )
@@ -154,17 +177,23 @@ class Savings(ApiModel):
 class JobFigures(ApiModel):
     """The figures of the job in the columns of kubectl: rounded, with units, or "unknown" or "not known yet"."""
 
-    cost: str = Field(default="", description="Cost of the latest ended recurrence in kWh, kJ or J.", max_length=32)
+    energy: str = Field(default="", description="Energy of the latest ended recurrence, in kWh.", max_length=32)
     metric: str = Field(
         default="",
         description="Last value of the metric in the latest ended recurrence, with four digits. Empty if none.",
         max_length=32,
     )
-    saved: str = Field(
+    cost_saved: str = Field(
         default="",
         description="Cost saved so far in percent of the cost in the default configuration, with its interval of 90 %, "
         'or "not known yet".',
         max_length=64,
+    )
+    energy_saved: str = Field(
+        default="", description="Energy saved so far in kWh, with its interval of 90 %.", max_length=64
+    )
+    time_saved: str = Field(
+        default="", description="Time saved so far in minutes, with its interval of 90 %.", max_length=64
     )
 
 
@@ -184,8 +213,16 @@ class RecentRecurrence(ApiModel):
     result: Result | None = Field(
         default=None, description="Result of the last attempt. Absent while the recurrence is active."
     )
-    cost_joules: NonNegativeDecimalString | None = Field(default=None, description="Cost over all attempts, in joules.")
-    saving_percent: DecimalString | None = Field(
+    gpu_energy_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Energy of all attempts, in joules."
+    )
+    duration_seconds: NonNegativeDecimalString | None = Field(
+        default=None, description="Duration of all attempts, in seconds."
+    )
+    cost_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Cost over all attempts: energy and time by their weights, which is no energy."
+    )
+    cost_saving_percent: DecimalString | None = Field(
         default=None,
         description="Cost saved, in percent of the expected cost in the default configuration. Absent for a run of the "
         "default configuration, and until it is known.",
@@ -392,7 +429,7 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     figures: JobFigures | None = Field(
         default=None,
-        description="Cost, metric and saving in the columns of kubectl. Absent before the first recurrence has ended.",
+        description="Energy, metric and savings in the columns of kubectl. Absent before a recurrence has ended.",
     )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
         default=(),

@@ -216,9 +216,8 @@ class AttemptCost(ApiModel):
 class Figures(ApiModel):
     """The figures of the attempt in the columns of kubectl: rounded, with units. An unknown one reads "unknown"."""
 
-    energy: str = Field(default="", description="Energy of the GPUs in kWh, kJ or J.", max_length=32)
-    time: str = Field(default="", description="Duration in h, min or s.", max_length=32)
-    cost: str = Field(default="", description="Cost in kWh, kJ or J.", max_length=32)
+    energy: str = Field(default="", description="Energy of the GPUs, in kWh.", max_length=32)
+    time: str = Field(default="", description="Duration, in minutes.", max_length=32)
     metric: str = Field(
         default="", description="Last value of the target's metric, with four digits. Empty if none.", max_length=32
     )
@@ -320,7 +319,6 @@ class TrainingRecurrence(ApiModel):
             PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric"),
             PrinterColumn("Energy", ".status.figures.energy", "Energy of the GPUs"),
             PrinterColumn("Time", ".status.figures.time", "Duration"),
-            PrinterColumn("Cost", ".status.figures.cost", "Cost"),
             PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             PrinterColumn(
                 "Message",

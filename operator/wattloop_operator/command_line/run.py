@@ -171,7 +171,8 @@ def _print_table(history: JobHistory) -> None:
     from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
 
     attempts = ended_attempts(history)
-    lines = [header(PLAIN_WIDTH), *(line_text(each, PLAIN_WIDTH) for each in attempts)] if attempts else []
+    lines = [line_text(each, PLAIN_WIDTH, history.units) for each in attempts]
+    lines = [header(PLAIN_WIDTH, history.units), *lines] if lines else []
     lines += [note] if (note := energy_note([each.row.energy_origin for each in attempts])) else []
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 

@@ -6,81 +6,138 @@ Files and APIs have raw joules and seconds. An unknown value is said to be unkno
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Self
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.estimate import Estimate
-
-Units = tuple[tuple[float, str], ...]
 
 UNKNOWN = "unknown"
 NOT_KNOWN_YET = "not known yet"
 # A table's cell of a run that has no such value, such as the saving of a default run.
 NONE = "–"
 JOULES_PER_KILOWATT_HOUR = 3_600_000
-ENERGY_UNITS: Units = ((1e3 * JOULES_PER_KILOWATT_HOUR, "MWh"), (JOULES_PER_KILOWATT_HOUR, "kWh"), (1e3, "kJ"))
-TIME_UNITS: Units = ((3600.0, "h"), (60.0, "min"))
 SIGNIFICANT_DIGITS = 4
 # An interval of savings has no end below this: the default's cost may be near zero.
 MIN_PERCENT = -999.0
 
 
-def energy_unit(largest_joules: float) -> tuple[float, str]:
-    """The unit for energies up to this one: its size in joules, and its name.
+@dataclass(frozen=True)
+class Unit:
+    """A unit of energies, times or money. All figures of one job, or of one column, have the same one.
+
+    Attributes:
+        size: Its size in joules, in seconds, or in units of the currency.
+        name: Its name.
+    """
+
+    size: float
+    name: str
+
+    def number(self, value: float | None, unknown: str = NONE) -> str:
+        """A value without the name of the unit.
+
+        Example:
+            >>> KILOWATT_HOURS.number(100_000.0), KILOWATT_HOURS.number(None)
+            ('0.02778', '–')
+        """
+        return number_text(None if value is None else value / self.size, unknown)
+
+    def text(self, value: float | None) -> str:
+        """A measured value.
+
+        Example:
+            >>> KILOWATT_HOURS.text(5_400_000.0), MINUTES.text(None)
+            ('1.5 kWh', 'unknown')
+        """
+        return UNKNOWN if value is None else f"{self.number(value)} {self.name}"
+
+    def interval_text(self, estimate: Estimate | None) -> str:
+        """An estimate with its interval; the interval alone if its sign is not known.
+
+        Example:
+            >>> MINUTES.interval_text(Estimate(600.0, 300.0, 1200.0)), MINUTES.interval_text(None)
+            ('10 min (5 to 20)', 'not known yet')
+            >>> MINUTES.interval_text(Estimate(-60.0, -600.0, 300.0))
+            '-10 to 5 min'
+        """
+        if estimate is None:
+            return NOT_KNOWN_YET
+        low, high = self.number(estimate.low), self.number(estimate.high)
+        if not estimate.has_known_sign:
+            return f"{low} to {high} {self.name}"
+        return f"{self.text(estimate.value)} ({low} to {high})"
+
+    def saving_text(self, saved: Estimate | None) -> str:
+        """What was saved as a phrase: how much less, or more, than in the default configuration.
+
+        Example:
+            >>> MINUTES.saving_text(Estimate(600.0, 300.0, 1200.0)), MINUTES.saving_text(None)
+            ('10 min less (5 to 20)', 'not known yet')
+            >>> MINUTES.saving_text(Estimate(-60.0, -600.0, 300.0))
+            'between 10 min more and 5 min less'
+        """
+        if saved is None:
+            return NOT_KNOWN_YET
+        if not saved.has_known_sign:
+            return f"between {self.text(-saved.low)} more and {self.text(saved.high)} less"
+        word = "less" if saved.value >= 0 else "more"
+        nearer, farther = sorted((abs(saved.low), abs(saved.high)))
+        return f"{self.text(abs(saved.value))} {word} ({self.number(nearer)} to {self.number(farther)})"
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of the energies and times of one job or table."""
+
+    energy: Unit
+    time: Unit
+
+    @classmethod
+    def of(cls, joules: Iterable[float | None], seconds: Iterable[float | None]) -> Self:
+        """Those of the largest energy and of the longest time."""
+        return cls(energy_unit(joules), time_unit(seconds))
+
+
+JOULES, SECONDS = Unit(1.0, "J"), Unit(1.0, "s")
+# Of the columns of kubectl, whose rows are of different jobs.
+KILOWATT_HOURS, MINUTES = Unit(JOULES_PER_KILOWATT_HOUR, "kWh"), Unit(60.0, "min")
+ENERGY_UNITS = (Unit(1e3 * JOULES_PER_KILOWATT_HOUR, "MWh"), KILOWATT_HOURS, Unit(1e3, "kJ"), JOULES)
+TIME_UNITS = (Unit(3600.0, "h"), MINUTES, SECONDS)
+
+
+def energy_unit(joules: Iterable[float | None]) -> Unit:
+    """The unit of energies: that of the largest one.
 
     Example:
-        >>> energy_unit(7_200_000), energy_unit(210_058), energy_unit(12.0)
-        ((3600000, 'kWh'), (1000.0, 'kJ'), (1.0, 'J'))
+        >>> energy_unit((12.0, 7_200_000.0, None)).name, energy_unit((210_058.0,)).name, energy_unit(()).name
+        ('kWh', 'kJ', 'J')
     """
-    return _unit(largest_joules, ENERGY_UNITS, "J")
+    return _unit(_largest(joules), ENERGY_UNITS)
 
 
-def time_unit(largest_seconds: float) -> tuple[float, str]:
-    """The unit for times up to this one: its size in seconds, and its name. Two minutes and more are not in seconds."""
-    return _unit(largest_seconds / 2, TIME_UNITS, "s")
-
-
-def energy_text(joules: float | None) -> str:
-    """An energy, or a cost, in kWh, kJ or J by its size.
+def time_unit(seconds: Iterable[float | None]) -> Unit:
+    """The unit of times: that of the largest one. Two minutes and more are not in seconds.
 
     Example:
-        >>> energy_text(210_058.26), energy_text(-5_400_000), energy_text(0.5), energy_text(None)
-        ('210.1 kJ', '-1.5 kWh', '0.5 J', 'unknown')
+        >>> time_unit((90.0, 5432.0)).name, time_unit((90.0,)).name
+        ('min', 's')
     """
-    if joules is None:
-        return UNKNOWN
-    size, name = energy_unit(abs(joules))
-    return f"{number_text(joules / size)} {name}"
+    return _unit(_largest(seconds) / 2, TIME_UNITS)
 
 
-def energy_estimate_text(joules: Estimate, interval: str = "") -> str:
-    """An estimated energy, or cost, with its interval.
-
-    Args:
-        joules: The estimate.
-        interval: What the interval is of, with a colon and a space; empty where the text around says it.
+def time_text(seconds: float) -> str:
+    """A single time in h, min or s by its size, with three significant digits.
 
     Example:
-        >>> energy_estimate_text(Estimate(622_600.0, 382_800.0, 1_013_000.0))
-        '622.6 kJ (382.8 to 1,013)'
+        >>> time_text(5432), time_text(90.0), time_text(4_000_000)
+        ('90.5 min', '90 s', '1,111 h')
     """
-    size, name = energy_unit(abs(joules.value))
-    low, value, high = (number_text(each / size) for each in (joules.low, joules.value, joules.high))
-    return f"{value} {name} ({interval}{low} to {high})"
-
-
-def time_text(seconds: float | None) -> str:
-    """A time in h, min or s by its size, with three significant digits.
-
-    Example:
-        >>> time_text(5432), time_text(90.0), time_text(4_000_000), time_text(None)
-        ('90.5 min', '90 s', '1,111 h', 'unknown')
-    """
-    if seconds is None:
-        return UNKNOWN
-    size, name = time_unit(abs(seconds))
-    value = seconds / size
-    return f"{value:,.0f} {name}" if value >= 1000 else f"{value:.3g} {name}"
+    unit = time_unit((seconds,))
+    value = seconds / unit.size
+    return f"{value:,.0f} {unit.name}" if value >= 1000 else f"{value:.3g} {unit.name}"
 
 
 def money_text(amount: float | None, currency: str) -> str:
@@ -158,22 +215,6 @@ def percent_text(percent: Estimate | None, unknown: str = NOT_KNOWN_YET) -> str:
     return f"{_integer(percent.value)} % ({_integer(percent.low)} to {_integer(percent.high)})"
 
 
-def short_percent_text(percent: Estimate, width: int) -> str:
-    """A percentage with the half width of its interval if there is room; ? if its sign is not known.
-
-    Example:
-        >>> short_percent_text(Estimate(31.4, 25.2, 36.0), 5), short_percent_text(Estimate(-156.0, -200.0, -90.0), 5)
-        ('31±5', '-156')
-        >>> short_percent_text(Estimate(17.0, -340.0, 84.0), 5)
-        '?'
-    """
-    if not percent.has_known_sign:
-        return "?"
-    value = _integer(percent.value)
-    text = f"{value}±{max(round((percent.high - percent.low) / 2), 1)}"
-    return text if len(text) <= width else value
-
-
 def saving_text(percent: Estimate | None) -> str:
     """A saving in percent as a phrase: how much less, or more, than in the default configuration.
 
@@ -209,5 +250,9 @@ def _integer(percent: float) -> str:
     return str(_rounded(percent))
 
 
-def _unit(largest: float, units: Units, base: str) -> tuple[float, str]:
-    return next((unit for unit in units if abs(largest) >= unit[0]), (1.0, base))
+def _largest(values: Iterable[float | None]) -> float:
+    return max((abs(each) for each in values if each is not None), default=0.0)
+
+
+def _unit(largest: float, units: tuple[Unit, ...]) -> Unit:
+    return next((unit for unit in units if largest >= unit.size), units[-1])

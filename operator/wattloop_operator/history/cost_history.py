@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_operator.domain.quantities import energy_estimate_text, energy_text, money_text, saving_text
+from wattloop_operator.api.objective import Price
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, Unit, saving_text
 from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
-from wattloop_operator.reconcile.energy.attempt_usage import money
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -58,7 +58,10 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
 
 
 def saving_sentence(history: JobHistory) -> str:
-    """What a recurrence costs now, what was saved so far and what learning cost: for the end of a run."""
+    """What a recurrence costs now, what was saved so far and what learning cost: for the end of a run.
+
+    Its figures are those of the live page and of the plots. A cost is a percentage of the default's.
+    """
     if history.eta is None:
         return UNKNOWN_WEIGHT
     savings = history.savings
@@ -66,47 +69,39 @@ def saving_sentence(history: JobHistory) -> str:
     if not costs:
         ran = any(record.epochs for record in history.records)
         return UNKNOWN_ENERGY if ran else "No costs are known yet."
-    default, latest = savings.default, savings.latest_percent
-    if default is None:
-        # One that an interruption ended goes on with the next run, so this is not what it will have cost.
-        unreached = "" if costs[-1].reached else " and has not reached the target"
-        return (
-            f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}{unreached}. What was saved is not known "
-            f"yet: {unknown_cause(savings)}."
-        )
-    baseline = energy_estimate_text(default.of_run, "90 % of runs: ")
+    energy, time, units = history.energy_savings, history.time_savings, history.units
+    unknown = f"What was saved is not known yet: {unknown_cause(savings)}."
+    if savings.default is None:
+        return f"{_latest_text(history, costs[-1])} {unknown}"
+    default = (
+        f"A run of the default configuration is expected to use {_run_text(energy, units.energy)} in "
+        f"{_run_text(time, units.time)}; the intervals contain 90 % of runs."
+    )
     if not savings.is_known:
-        return (
-            f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: "
-            f"{unknown_cause(savings)}."
-        )
+        return f"{default} {unknown}"
     sentences = []
-    if latest is not None:
-        mean = fmean(each.cost_joules or 0.0 for each in savings.latest)
+    if savings.latest:
         sentences.append(
-            f"A recurrence costs {energy_text(mean)} now ({_mean_of(len(savings.latest))}): {saving_text(latest)} than "
-            f"in the default configuration, where it costs {baseline}."
+            f"A recurrence now uses {_mean_text(energy, units.energy)} in {_mean_text(time, units.time)} "
+            f"({_mean_of(len(savings.latest))}), and costs {saving_text(savings.latest_percent)} than in the default "
+            "configuration."
         )
-    else:
-        sentences.append(f"A recurrence in the default configuration costs {baseline}.")
-    learning, saved, percent = savings.learning_joules, savings.saved_joules, savings.saved_percent
-    if learning is not None:
+    sentences.append(default)
+    if energy.learning is not None and time.learning is not None:
+        used, took = energy.learning.scaled(-1), time.learning.scaled(-1)
         sentences.append(
-            "What tried a configuration or measured power limits cost "
-            f"{_more_text(learning)} than the default would have."
+            f"Trials and measurements of power limits used {units.energy.saving_text(used)} and took "
+            f"{units.time.saving_text(took)} than the default would have."
         )
-    if saved is not None and percent is not None:
-        known = (
-            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}{_money(history)}"
-            if saved.has_known_sign
-            else "what was saved is not known yet"
-        )
-        sentences.append(
-            f"In all{_since_text(savings)}, learning included, "
-            f"{count_text(savings.compared_count)} cost {saving_text(percent)}: {known}."
-        )
-        if savings.baseline_count:
-            sentences.append(f"Not counted in it: {count_text(savings.baseline_count)} in the default configuration.")
+    sentences.append(
+        f"In all{_since_text(savings)}, learning included, {count_text(savings.compared_count)} used "
+        f"{units.energy.saving_text(energy.saved)}, took {units.time.saving_text(time.saved)} and cost "
+        f"{saving_text(savings.saved_percent)}."
+    )
+    if history.price is not None:
+        sentences.append(f"The saved energy is {money_saved_text(history.price, energy.saved)}.")
+    if savings.baseline_count:
+        sentences.append(f"Not counted in it: {count_text(savings.baseline_count)} in the default configuration.")
     return " ".join(sentences)
 
 
@@ -115,7 +110,7 @@ def unknown_cause(savings: JobSavings) -> str:
     if savings.outdated:
         return OUTDATED
     # Of shared GPUs the energy is an upper bound.
-    unmeasured = any(each.reached and each.cost_joules is None for each in savings.recurrences)
+    unmeasured = any(each.reached and each.paid is None for each in savings.recurrences)
     reached = f"reached the target{' with an energy of its own' if unmeasured else ''}{_since_text(savings)}"
     if savings.default is None:
         return f"the default configuration has not {reached}"
@@ -142,19 +137,33 @@ def summary(history: JobHistory) -> str:
     return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
 
 
-def _more_text(joules: Estimate) -> str:
-    if not joules.has_known_sign:
-        return f"between {energy_text(-joules.low)} less and {energy_text(joules.high)} more"
-    return f"{energy_text(abs(joules.value))} {'more' if joules.value >= 0 else 'less'}"
+def money_saved_text(price: Price, joules: Estimate | None) -> str:
+    """The price of saved energy with its interval.
+
+    Example:
+        >>> money_saved_text(Price(currency="EUR", per_kilowatt_hour="0.36"), Estimate(3.6e6, 1.8e6, 7.2e6))
+        '0.36 EUR (0.18 to 0.72)'
+    """
+    factor = float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
+    return Unit(1.0, price.currency).interval_text(None if joules is None else joules.scaled(factor))
 
 
-def _money(history: JobHistory) -> str:
-    """The price of the energy that was saved; empty if the job has no price."""
-    saved = None if history.price is None else history.savings_at(1.0).saved_joules
-    if history.price is None or saved is None:
-        return ""
-    found = money(saved.value, history.price)
-    return "" if found is None else f", energy for {money_text(float(found.amount), found.currency)}"
+def _latest_text(history: JobHistory, latest: RecurrenceCost) -> str:
+    rows = [row for row in rows_of(history) if row.recurrence == latest.recurrence]
+    energy = history.units.energy.text(sum(row.energy_joules or 0.0 for row in rows))
+    time = history.units.time.text(sum(row.time_seconds or 0.0 for row in rows))
+    # One that an interruption ended goes on with the next run, so this is not what it will have used.
+    unreached = "" if latest.reached else " and has not reached the target"
+    return f"The latest recurrence used {energy} in {time}{unreached}."
+
+
+def _run_text(savings: JobSavings, unit: Unit) -> str:
+    """What a run in the default configuration uses or takes, with the interval of later ones."""
+    return unit.interval_text(None if savings.default is None else savings.default.of_run)
+
+
+def _mean_text(savings: JobSavings, unit: Unit) -> str:
+    return unit.text(fmean(each.paid or 0.0 for each in savings.latest))
 
 
 def _mean_of(recurrences: int) -> str:

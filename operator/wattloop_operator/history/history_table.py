@@ -12,12 +12,10 @@ from wattloop.printable import printable
 from wattloop_operator.domain.quantities import (
     NONE,
     NOT_KNOWN_YET,
-    energy_unit,
+    Units,
     metric_text,
     number_text,
     percent_text,
-    short_percent_text,
-    time_unit,
 )
 from wattloop_operator.history.rows import RecurrenceRow
 from wattloop_operator.reconcile.learning.job_savings import Purpose
@@ -38,15 +36,9 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
     for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
-    energy, time, cost = (
-        unit_of(max((cell for cell in cells if cell is not None), default=0.0))
-        for unit_of, cells in (
-            (energy_unit, [row.energy_joules for row in rows]),
-            (time_unit, [row.time_seconds for row in rows]),
-            (energy_unit, [row.cost_joules for row in rows]),
-        )
-    )
-    measurements = (f"energy ({energy[1]})", f"time ({time[1]})", f"cost ({cost[1]})", "metric", "saved (%)")
+    units = Units.of([row.energy_joules for row in rows], [row.time_seconds for row in rows])
+    energy, time = f"energy ({units.energy.name})", f"time ({units.time.name})"
+    measurements = (energy, time, "metric", "cost saved (%)")
     for name in measurements:
         table.add_column(name, justify="right", no_wrap=True)
     pipelines = any(row.clocks is not None for row in rows)
@@ -64,9 +56,8 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
             number_text(row.power_limit_watts),
             number_text(row.epochs),
             row.outcome,
-            _in_unit(row.energy_joules, energy),
-            _in_unit(row.time_seconds, time),
-            _in_unit(row.cost_joules, cost),
+            units.energy.number(row.energy_joules, unknown=""),
+            units.time.number(row.time_seconds, unknown=""),
             metric_text(row.metric),
             saving_cell(row),
             *(_pipeline_cells(row) if pipelines else ()),
@@ -116,20 +107,11 @@ def _iteration(seconds: float | None, joules: float | None) -> str:
     return ", ".join(known) or "–"
 
 
-def saving_cell(row: RecurrenceRow, width: int | None = None) -> str:
-    """The saving of a row's recurrence in percent with its interval; – of a default run, empty where there is none yet.
+def saving_cell(row: RecurrenceRow) -> str:
+    """The cost that a row's recurrence saved in percent with its interval; – of a default run, empty if not known yet.
 
     Only the last attempt of a recurrence has it.
-
-    Args:
-        row: The row of the attempt.
-        width: Characters that there is room for; None: as many as it needs.
     """
-    saving = row.saving
-    if saving is not None:
-        return percent_text(saving).replace(" %", "") if width is None else short_percent_text(saving, width)
+    if row.saving is not None:
+        return percent_text(row.saving).replace(" %", "")
     return NONE if row.reached and row.purpose in (Purpose.BASELINE, Purpose.LEARNING) else ""
-
-
-def _in_unit(value: float | None, unit: tuple[float, str]) -> str:
-    return number_text(None if value is None else value / unit[0], unknown="")

@@ -12,11 +12,13 @@ from typing import Any, Self, TypeVar
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
+from wattloop_operator.domain.quantities import Units
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
+from wattloop_operator.reconcile.learning.costs import Measure
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
@@ -107,23 +109,42 @@ class JobHistory:
         return fmean(reached) if reached else None
 
     @cached_property
-    def savings(self) -> JobSavings:
-        """The recurrences with the target of the latest attempt, compared with the default configuration."""
-        return JobSavings(None) if self.eta is None else self.savings_at(self.eta)
+    def units(self) -> Units:
+        """The units of all energies and times of the job: those of its largest attempts."""
+        return Units.of(
+            [record.energy_joules for record in self.records], [record.time_seconds for record in self.records]
+        )
 
-    def savings_at(self, eta: float) -> JobSavings:
-        """The same for another weight of energy; 1 compares energies."""
+    @cached_property
+    def savings(self) -> JobSavings:
+        """The recurrences with the target of the latest attempt, compared with the default configuration by cost."""
+        return self._savings(Measure.COST)
+
+    @cached_property
+    def energy_savings(self) -> JobSavings:
+        """The same recurrences, compared by energy in joules."""
+        return self._savings(Measure.ENERGY)
+
+    @cached_property
+    def time_savings(self) -> JobSavings:
+        """The same recurrences, compared by time in seconds."""
+        return self._savings(Measure.TIME)
+
+    def _savings(self, measure: Measure) -> JobSavings:
         if self.eta is None or self.default_batch_size is None or not self.records:
             return JobSavings(None)
         configuration = Configuration(self.default_batch_size, tuple(self.default_parameters.items()))
-        default = comparable_default(self.comparable_records, self.profiles, configuration, job_eta=self.eta, eta=eta)
+        default = comparable_default(
+            self.comparable_records, self.profiles, configuration, eta=self.eta, measure=measure
+        )
         return job_savings(
             self.records,
             self.profiles,
             target=self.records[-1].target,
             configuration=configuration,
-            eta=eta,
+            eta=self.eta,
             default=default,
+            measure=measure,
         )
 
 

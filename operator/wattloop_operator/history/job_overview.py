@@ -16,16 +16,10 @@ from rich.text import Text
 
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import Savings
 from wattloop_operator.api.trigger import Trigger
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.quantities import (
-    NONE,
-    NOT_KNOWN_YET,
-    energy_estimate_text,
-    energy_text,
-    optional_float,
-    saving_text,
-)
+from wattloop_operator.domain.quantities import NONE, Units, optional_float, saving_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.rows import outcome_text
 from wattloop_operator.store import Store
@@ -49,13 +43,17 @@ class JobOverview:
         recurrence: Index of its latest recurrence that ended; None if none has.
         batch_size: The batch size of its last attempt.
         outcome: The result of that attempt.
-        cost_joules: Its cost over all attempts; None if it is not known.
-        latest_saving_percent: What the latest recurrences cost less than the default configuration; None until known.
-        low_latest_saving_percent: Lower end of its interval of 90 %.
-        high_latest_saving_percent: Upper end of it.
-        saved_joules: What was saved so far, learning included; None until known.
-        low_saved_joules: Lower end of its interval of 90 %.
-        high_saved_joules: Upper end of it.
+        energy_joules: Its energy over all attempts; None if it is not known.
+        time_seconds: Its time over all attempts; None if it is not known.
+        latest_cost_saving_percent: What the latest recurrences cost less than the default; None until known.
+        low_latest_cost_saving_percent: Lower end of its interval of 90 %.
+        high_latest_cost_saving_percent: Upper end of it.
+        saved_energy_joules: Energy saved so far, learning included; None until known.
+        low_saved_energy_joules: Lower end of its interval of 90 %.
+        high_saved_energy_joules: Upper end of it.
+        saved_time_seconds: Time saved so far, learning included; None until known.
+        low_saved_time_seconds: Lower end of its interval of 90 %.
+        high_saved_time_seconds: Upper end of it.
     """
 
     namespace: str
@@ -67,25 +65,34 @@ class JobOverview:
     recurrence: int | None = None
     batch_size: int | None = None
     outcome: str | None = None
-    cost_joules: float | None = None
-    latest_saving_percent: float | None = None
-    low_latest_saving_percent: float | None = None
-    high_latest_saving_percent: float | None = None
-    saved_joules: float | None = None
-    low_saved_joules: float | None = None
-    high_saved_joules: float | None = None
+    energy_joules: float | None = None
+    time_seconds: float | None = None
+    latest_cost_saving_percent: float | None = None
+    low_latest_cost_saving_percent: float | None = None
+    high_latest_cost_saving_percent: float | None = None
+    saved_energy_joules: float | None = None
+    low_saved_energy_joules: float | None = None
+    high_saved_energy_joules: float | None = None
+    saved_time_seconds: float | None = None
+    low_saved_time_seconds: float | None = None
+    high_saved_time_seconds: float | None = None
 
     @property
-    def latest_saving(self) -> Estimate | None:
-        """The saving of the latest recurrences in percent, with its interval."""
+    def latest_cost_saving(self) -> Estimate | None:
+        """What the latest recurrences cost less, in percent."""
         return Estimate.if_known(
-            self.latest_saving_percent, self.low_latest_saving_percent, self.high_latest_saving_percent
+            self.latest_cost_saving_percent, self.low_latest_cost_saving_percent, self.high_latest_cost_saving_percent
         )
 
     @property
-    def saved(self) -> Estimate | None:
-        """What was saved so far in joules, with its interval."""
-        return Estimate.if_known(self.saved_joules, self.low_saved_joules, self.high_saved_joules)
+    def saved_energy(self) -> Estimate | None:
+        """Energy saved so far in joules."""
+        return Estimate.if_known(self.saved_energy_joules, self.low_saved_energy_joules, self.high_saved_energy_joules)
+
+    @property
+    def saved_time(self) -> Estimate | None:
+        """Time saved so far in seconds."""
+        return Estimate.if_known(self.saved_time_seconds, self.low_saved_time_seconds, self.high_saved_time_seconds)
 
     def to_json(self) -> dict[str, Any]:
         """The job as a JSON object with the names of the attributes."""
@@ -127,21 +134,32 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
     return tuple(found[name] for name in wanted if name in found)
 
 
+def units_of_jobs(jobs: Sequence[JobOverview]) -> Units:
+    """The units of a table of jobs: those of its largest energy and of its longest time."""
+    return Units.of(
+        [joules for each in jobs for joules in (each.energy_joules, each.saved_energy_joules)],
+        [seconds for each in jobs for seconds in (each.time_seconds, each.saved_time_seconds)],
+    )
+
+
 def overview_table(jobs: Sequence[JobOverview]) -> Table:
     """The jobs as a table for the terminal."""
-    table = Table(box=None, pad_edge=False)
+    table, units = Table(box=None, pad_edge=False), units_of_jobs(jobs)
     for name in ("job", "state", "last result"):
         table.add_column(name, overflow="fold")
-    for name in ("cost", "latest against the default", "saved so far"):
+    energy, time = f"energy ({units.energy.name})", f"time ({units.time.name})"
+    for name in (energy, time, "cost now, against the default", "energy saved", "time saved"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for each in jobs:
         last = NONE if each.outcome is None else f"{each.recurrence}: {each.outcome}"
         cells = (f"{each.namespace}/{each.job}", " ".join(filter(None, (each.state or NONE, each.failure))), last)
         figures = (
-            NONE if each.cost_joules is None else energy_text(each.cost_joules),
-            saving_text(each.latest_saving),
-            NOT_KNOWN_YET if each.saved is None else energy_estimate_text(each.saved),
+            units.energy.number(each.energy_joules),
+            units.time.number(each.time_seconds),
+            saving_text(each.latest_cost_saving),
+            units.energy.interval_text(each.saved_energy),
+            units.time.interval_text(each.saved_time),
         )
         table.add_row(*(Text(printable(cell)) for cell in (*cells, *figures, each.why)))
     return table
@@ -151,7 +169,7 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
     """The overview of a job, from its status."""
     status = job.status
     last = next((each for each in status.recent_recurrences if each.result is not None), None)
-    savings, ready = status.savings, next((each for each in status.conditions if each.type == "Ready"), None)
+    ready = next((each for each in status.conditions if each.type == "Ready"), None)
     return JobOverview(
         job.metadata.namespace,
         job.metadata.name,
@@ -162,14 +180,20 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         recurrence=None if last is None else last.index,
         batch_size=None if last is None else last.batch_size,
         outcome=None if last is None or last.result is None else outcome_text(last.result.value),
-        cost_joules=None if last is None else optional_float(last.cost_joules),
-        latest_saving_percent=None if savings is None else optional_float(savings.latest_cost_percent),
-        low_latest_saving_percent=None if savings is None else optional_float(savings.low_latest_cost_percent),
-        high_latest_saving_percent=None if savings is None else optional_float(savings.high_latest_cost_percent),
-        saved_joules=None if savings is None else optional_float(savings.cost_joules),
-        low_saved_joules=None if savings is None else optional_float(savings.low_cost_joules),
-        high_saved_joules=None if savings is None else optional_float(savings.high_cost_joules),
+        energy_joules=None if last is None else optional_float(last.gpu_energy_joules),
+        time_seconds=None if last is None else optional_float(last.duration_seconds),
+        **_bounded("latest_cost_saving_percent", status.savings, "latest_cost_percent"),
+        **_bounded("saved_energy_joules", status.savings, "gpu_energy_joules"),
+        **_bounded("saved_time_seconds", status.savings, "duration_seconds"),
     )
+
+
+def _bounded(name: str, savings: Savings | None, field: str) -> dict[str, Any]:
+    """A saving of a status with both ends of its interval."""
+    return {
+        f"{end}{name}": None if savings is None else optional_float(getattr(savings, f"{end}{field}"))
+        for end in ("low_", "", "high_")
+    }
 
 
 def _of_record(key: JobKey, last: ObservationRecord | None) -> JobOverview:

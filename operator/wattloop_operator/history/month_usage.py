@@ -17,7 +17,7 @@ from rich.text import Text
 
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.domain.quantities import NONE, energy_text, money_text, number_text, time_text
+from wattloop_operator.domain.quantities import NONE, UNKNOWN, Units, money_text, number_text
 from wattloop_operator.history.energy_origin import ANNOTATION, energy_note, origin_of_attempt
 from wattloop_operator.history.job_overview import JOB
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
@@ -143,12 +143,24 @@ def usage_of_job(
     )
 
 
+def units_of_month(usages: Sequence[MonthUsage]) -> Units:
+    """The units of a month: those of the job that used most."""
+    return Units.of([each.energy_joules for each in usages], [each.gpu_seconds for each in usages])
+
+
 def month_table(usages: Sequence[MonthUsage]) -> Table:
     """The jobs as a table for the terminal."""
-    table = Table(box=None, pad_edge=False)
+    table, units = Table(box=None, pad_edge=False), units_of_month(usages)
     for name in ("job", "queue"):
         table.add_column(name, overflow="fold")
-    for name in ("attempts", "measured", "energy", "GPU time", "price", "carbon (g)"):
+    for name in (
+        "attempts",
+        "measured",
+        f"energy ({units.energy.name})",
+        f"GPU time ({units.time.name})",
+        "price",
+        "carbon (g)",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("note", overflow="fold", ratio=1)
     for each in usages:
@@ -157,8 +169,8 @@ def month_table(usages: Sequence[MonthUsage]) -> Table:
             each.queue or NONE,
             str(each.attempts),
             f"{number_text(each.coverage_percent)} %",
-            energy_text(each.energy_joules),
-            time_text(each.gpu_seconds),
+            units.energy.number(each.energy_joules, UNKNOWN),
+            units.time.number(each.gpu_seconds, UNKNOWN),
             NONE if each.money_amount is None else money_text(each.money_amount, each.currency),
             number_text(each.carbon_grams),
             each.energy_note,

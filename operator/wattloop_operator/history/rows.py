@@ -34,17 +34,18 @@ class RecurrenceRow:
             hung, deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs; None if it is not known.
         time_seconds: Its duration; None if it is not known.
-        cost_joules: Its cost; None if it never had a GPU, or if its energy is not known.
+        cost_joules: Its cost, η·energy + (1−η)·power·time, which is no energy; None if it never had a GPU, or if its
+            energy is not known.
         metric: The last value of the target's metric; None if none was reported.
         default_cost_joules: Expected cost of a recurrence in the default configuration, the same in every row.
             None in rows before an epoch of it changed its cost, and before the default batch size has reached the
             target.
         low_default_cost_joules: Lower end of the interval of 90 % of such recurrences.
         high_default_cost_joules: Upper end of it.
-        saving_percent: What its recurrence cost less than the default, in percent of it; in the row of the last
+        cost_saving_percent: What its recurrence cost less than the default, in percent of it; in the row of the last
             attempt. None for a default run, if the target was missed, and until it is known.
-        low_saving_percent: Lower end of its interval of 90 %.
-        high_saving_percent: Upper end of it.
+        low_cost_saving_percent: Lower end of its interval of 90 %.
+        high_cost_saving_percent: Upper end of it.
         purpose: What its recurrence ran for: baseline, learning or chosen. None if there is no comparison.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
@@ -85,9 +86,9 @@ class RecurrenceRow:
     default_cost_joules: float | None
     low_default_cost_joules: float | None
     high_default_cost_joules: float | None
-    saving_percent: float | None
-    low_saving_percent: float | None
-    high_saving_percent: float | None
+    cost_saving_percent: float | None
+    low_cost_saving_percent: float | None
+    high_cost_saving_percent: float | None
     purpose: str | None
     reason: str
     image_digest: str | None = None
@@ -118,7 +119,7 @@ class RecurrenceRow:
     @property
     def saving(self) -> Estimate | None:
         """The saving in percent with its interval."""
-        return Estimate.if_known(self.saving_percent, self.low_saving_percent, self.high_saving_percent)
+        return Estimate.if_known(self.cost_saving_percent, self.low_cost_saving_percent, self.high_cost_saving_percent)
 
     @property
     def reached(self) -> bool:
@@ -127,6 +128,11 @@ class RecurrenceRow:
 
 
 COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "parameters")
+# The comparison of a recurrence with the default configuration.
+COMPARISON = frozenset(
+    {"purpose"}
+    | {f"{end}{name}" for end in ("low_", "", "high_") for name in ("default_cost_joules", "cost_saving_percent")}
+)
 
 
 @once_per_history
@@ -152,7 +158,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
                 savings.default.of_run if savings.default and record.recurrence in purposes else None,
             ),
             **_bounded(
-                ("low_saving_percent", "saving_percent", "high_saving_percent"),
+                ("low_cost_saving_percent", "cost_saving_percent", "high_cost_saving_percent"),
                 savings.of(record.recurrence) if record.attempt == last[record.recurrence] else None,
             ),
             purpose=purposes.get(record.recurrence),
@@ -193,16 +199,21 @@ def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     stream.write("\n")
 
 
-def json_object(row: RecurrenceRow, *, exact: bool = False) -> dict[str, Cell]:
-    """A row as a JSON object; each parameter is a member ``param:NAME``.
+def json_object(row: RecurrenceRow) -> dict[str, Cell]:
+    """A row as a JSON object; each parameter is a member ``param:NAME``."""
+    return {column: _rounded(getattr(row, column)) for column in COLUMNS} | _json_parameters(row)
 
-    Args:
-        row: The row.
-        exact: Whether numbers have all digits, not ten.
+
+def measured_json_object(row: RecurrenceRow) -> dict[str, Cell]:
+    """What was measured of a row as a JSON object, with all digits.
+
+    It has no comparison with the default configuration, which later runs change.
     """
-    columns = {column: getattr(row, column) for column in COLUMNS}
-    columns = columns if exact else {column: _rounded(cell) for column, cell in columns.items()}
-    return columns | {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
+    return {column: getattr(row, column) for column in COLUMNS if column not in COMPARISON} | _json_parameters(row)
+
+
+def _json_parameters(row: RecurrenceRow) -> dict[str, Cell]:
+    return {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
 
 
 def _bounded(names: tuple[str, str, str], estimate: Estimate | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, Usage
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.attempt.early_stop import cost_limit
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, usage_of
@@ -52,16 +52,15 @@ class RunningAttempt:
     Attributes:
         recurrence: Its object.
         curve: Its curve.
-        cost_joules: Its cost so far; None if that is not known.
-        counted_joules: The part of it that the limit counts, which is without the trials of probes.
-        limit_joules: The cost at which it is stopped; None if it has no limit.
+        usage: Its energy and time so far; None if they are not known.
+        limit_percent: Its cost so far, without the trials of probes, in percent of that at which it is stopped; None
+            if it has no limit, or if its cost is not known.
     """
 
     recurrence: TrainingRecurrence
     curve: AttemptCurve
-    cost_joules: float | None
-    counted_joules: float | None
-    limit_joules: float | None
+    usage: Usage | None
+    limit_percent: float | None
 
 
 def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> RunningAttempt:
@@ -73,9 +72,8 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
     """
     spec, progress = recurrence.spec, recurrence.progress
     configuration = Configuration(spec.batch_size, sorted_values(spec.parameters))
-    cost, limit = cost_of(spec, progress, usage_of(progress)), cost_limit(spec, progress)
-    counted = cost_of(spec, progress, usage_without_trials(progress))
-    limit_joules = None if limit is None else float(limit)
+    limit, counted = cost_limit(spec, progress), cost_of(spec, progress, usage_without_trials(progress))
+    share = counted / float(limit) if limit and counted is not None else None
     epoch, predicted = float(progress.epoch or 0), progress.final_metric
     is_comparable = bool(history.records) and history.records[-1].target == spec.target.run_target
     curve = AttemptCurve(
@@ -86,13 +84,13 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
         progress.curve,
         max_epochs=float(spec.max_epochs),
         expected_epochs=history.expected_epochs(configuration) if is_comparable else None,
-        limit_epochs=epoch * limit_joules / counted if limit_joules and counted and epoch else None,
+        limit_epochs=epoch / share if share and epoch else None,
         final_metric=None
         if predicted is None
         else Estimate(float(predicted.metric), float(predicted.low), float(predicted.high)),
         is_running=True,
     )
-    return RunningAttempt(recurrence, curve, cost, counted, limit_joules)
+    return RunningAttempt(recurrence, curve, usage_of(progress), None if share is None else 100 * share)
 
 
 def latest_curve(history: JobHistory) -> AttemptCurve | None:

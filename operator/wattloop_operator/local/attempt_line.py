@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.domain.quantities import NONE, energy_text, energy_unit, metric_text, time_text
-from wattloop_operator.history.history_table import saving_cell
+from wattloop_operator.domain.quantities import NONE, Units, metric_text
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_planner.bandit.configuration import Configuration
 
 # Width of the table if it is not shown in a terminal.
 PLAIN_WIDTH = 80
-ENERGY_WIDTH = 8
 # Codes of decisions whose kind is not a short word by itself.
 CODES = {DecisionKind.COMPARISON.value: "compare"}
 RETRY = "retry"
@@ -60,17 +58,17 @@ class Column:
     """A column of the table.
 
     Attributes:
-        title: Its title.
+        title: Its title, in which {0} are the units.
         width: Its width in a table of `PLAIN_WIDTH`.
         is_number: Whether it is aligned to the right.
-        cell: Text of an attempt.
+        cell: Text of an attempt, by the units of the table.
         importance: Less important columns are left out first.
     """
 
     title: str
     width: int
     is_number: bool
-    cell: Callable[[AttemptLine], str]
+    cell: Callable[[AttemptLine, Units], str]
     importance: int
 
 
@@ -117,44 +115,29 @@ def _outcome(line: AttemptLine) -> str:
     return OUTCOMES.get(line.row.outcome, line.row.outcome)
 
 
-def _energy(joules: float) -> str:
-    """An energy with four significant digits, or three where these do not fit the column, as "10.17 kWh" does not."""
-    text = energy_text(joules)
-    if len(text) <= ENERGY_WIDTH:
-        return text
-    size, _ = energy_unit(joules)
-    return energy_text(float(f"{joules / size:.3g}") * size)
-
-
-def _known(value: float | None, text: Callable[[float], str]) -> str:
-    """The text of a measured value; 0 is no measurement."""
-    return text(value) if value else NONE
-
-
+# What is compared with the default configuration changes with later runs, so no line that stays has it.
 COLUMNS = (
-    Column("run", 4, True, lambda line: str(line.row.recurrence), 10),
+    Column("run", 4, True, lambda line, _: str(line.row.recurrence), 10),
     Column(
-        "batch@W", 8, False, lambda line: configuration_text(line.row.configuration, line.row.power_limit_watts), 10
+        "batch@W", 8, False, lambda line, _: configuration_text(line.row.configuration, line.row.power_limit_watts), 10
     ),
-    Column("epo.", 4, True, lambda line: f"{line.row.epochs:.3g}", 2),
-    Column("metric", 7, True, lambda line: metric_text(line.metric) or NONE, 6),
-    Column("energy", ENERGY_WIDTH, True, lambda line: _known(line.row.energy_joules, _energy), 4),
-    Column("time", 8, True, lambda line: _known(line.row.time_seconds, time_text), 3),
-    Column("cost", ENERGY_WIDTH, True, lambda line: _known(line.row.cost_joules, _energy), 7),
-    Column("saved%", 6, True, lambda line: saving_cell(line.row, 6), 5),
-    Column("result", 9, False, _outcome, 9),
-    Column("why", 9, False, lambda line: line.why, 8),
+    Column("epochs", 6, True, lambda line, _: f"{line.row.epochs:.3g}", 2),
+    Column("metric", 7, True, lambda line, _: metric_text(line.metric) or NONE, 6),
+    Column("energy ({0.energy.name})", 12, True, lambda line, units: units.energy.number(line.row.energy_joules), 4),
+    Column("time ({0.time.name})", 10, True, lambda line, units: units.time.number(line.row.time_seconds), 3),
+    Column("result", 9, False, lambda line, _: _outcome(line), 9),
+    Column("why", 9, False, lambda line, _: line.why, 8),
 )
 
 
-def header(width: int) -> str:
+def header(width: int, units: Units) -> str:
     """The titles of the columns."""
-    return _joined([(column, column.title) for column in _shown(width)], width)
+    return _joined([(column, column.title.format(units)) for column in _shown(width)], width)
 
 
-def line_text(line: AttemptLine, width: int) -> str:
+def line_text(line: AttemptLine, width: int, units: Units) -> str:
     """The line of an attempt: at most this many characters, without control characters."""
-    return _joined([(column, column.cell(line)) for column in _shown(width)], width)
+    return _joined([(column, column.cell(line, units)) for column in _shown(width)], width)
 
 
 def clipped(text: str, width: int) -> str:

@@ -15,7 +15,7 @@ from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.rows import json_object, rows_of
+from wattloop_operator.history.rows import measured_json_object, rows_of
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
 from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
 from wattloop_operator.store.pipeline_store import Pipelines
@@ -57,7 +57,7 @@ class JsonLinesWriter:
         for row in rows_of(JobHistory.of_snapshot(snapshot)):
             if (row.recurrence, row.attempt) not in self._written:
                 self._written.add((row.recurrence, row.attempt))
-                self._stream.write(json.dumps(json_object(row, exact=True)) + "\n")
+                self._stream.write(json.dumps(measured_json_object(row)) + "\n")
                 self._stream.flush()
 
 

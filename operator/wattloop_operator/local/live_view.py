@@ -17,7 +17,7 @@ from rich.text import Text
 
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.quantities import NONE, metric_text
+from wattloop_operator.domain.quantities import NONE, Units, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
@@ -73,6 +73,7 @@ class LiveView:
         self._recurrences = recurrences
         self._now = now
         self._printed: set[tuple[int, int]] = set()
+        self._units: Units | None = None
         # The latest two readings of each running attempt.
         self._readings: dict[str, tuple[Reading, Reading]] = {}
 
@@ -97,10 +98,12 @@ class LiveView:
         for each in ended_attempts(history):
             if each.key in self._printed:
                 continue
-            if len(self._printed) % LINES_BETWEEN_TITLES == 0:
-                self._console.print(Text(header(width), style="bold"))
+            # A run that needs a larger unit begins another table.
+            if len(self._printed) % LINES_BETWEEN_TITLES == 0 or self._units != history.units:
+                self._units = history.units
+                self._console.print(Text(header(width, history.units), style="bold"))
             self._printed.add(each.key)
-            self._console.print(Text(line_text(each, width), style="" if each.row.reached else "dim"))
+            self._console.print(Text(line_text(each, width, history.units), style="" if each.row.reached else "dim"))
 
     def _running_lines(self, recurrence: TrainingRecurrence, history: JobHistory) -> list[Text]:
         width = self._console.width

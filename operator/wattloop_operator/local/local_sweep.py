@@ -125,7 +125,9 @@ class Sweep:
         _write(started, history)
         if history.records:
             note = energy_note([row.energy_origin for row in rows_of(history)])
-            write_tradeoff_plot(started.folder.path / PLOT, history.title, tradeoff_points(history), note)
+            write_tradeoff_plot(
+                started.folder.path / PLOT, history.title, tradeoff_points(history), history.units, note
+            )
 
 
 def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:

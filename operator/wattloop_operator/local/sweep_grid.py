@@ -13,7 +13,7 @@ from typing import IO
 from rich.table import Table
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.domain.quantities import number_text
+from wattloop_operator.domain.quantities import Units, number_text
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import cell_text, rows_of
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
@@ -145,23 +145,31 @@ def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) ->
         points: Its points in the trade-off plot, of which those of the Pareto front are marked.
     """
     front = {(point.configuration.batch_size, point.power_limit_watts) for point in pareto_front(points)}
+    units = Units.of([row.energy_joules for row in rows], [row.time_seconds for row in rows])
+    groups = {
+        key: list(group) for key, group in itertools.groupby(rows, lambda row: (row.batch_size, row.power_limit_watts))
+    }
+    reached = {key: [run for run in runs if run.outcome == "reached"] for key, runs in groups.items()}
+    costs = {key: _mean(run.cost_joules for run in runs) for key, runs in reached.items()}
+    least = min((cost for cost in costs.values() if cost is not None), default=1.0)
     table = Table(box=None, pad_edge=False)
-    for name in ("batch", "limit (W)", "reached", "epochs", "energy (J)", "time (s)", "cost (J)"):
+    energy, time = f"energy ({units.energy.name})", f"time ({units.time.name})"
+    for name in ("batch", "limit (W)", "reached", "epochs", energy, time, "cost (% of the least)"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Pareto front", no_wrap=True)
-    for (batch_size, limit), group in itertools.groupby(rows, lambda row: (row.batch_size, row.power_limit_watts)):
-        runs = list(group)
-        reached = [run for run in runs if run.outcome == "reached"]
+    for key, runs in groups.items():
+        batch_size, limit = key
+        cost = costs[key]
         table.add_row(
             str(batch_size),
             number_text(limit),
-            f"{len(reached)}/{len(runs)}",
-            _mean(run.epochs for run in reached),
-            _mean(run.energy_joules for run in reached),
-            _mean(run.time_seconds for run in reached),
-            _mean(run.cost_joules for run in reached),
-            "yes" if (batch_size, limit) in front else "",
-            style=None if reached else "dim",
+            f"{len(reached[key])}/{len(runs)}",
+            number_text(_mean(run.epochs for run in reached[key])),
+            units.energy.number(_mean(run.energy_joules for run in reached[key])),
+            units.time.number(_mean(run.time_seconds for run in reached[key])),
+            number_text(None if cost is None else 100 * cost / least),
+            "yes" if key in front else "",
+            style=None if reached[key] else "dim",
         )
     return table
 
@@ -170,6 +178,6 @@ def _order(point: GridPoint) -> tuple[int, int, int]:
     return point.batch_size, point.power_limit_watts or 0, point.repeat
 
 
-def _mean(values: Iterable[float | None]) -> str:
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [each for each in values if each is not None]
-    return number_text(fmean(known) if known else None)
+    return fmean(known) if known else None

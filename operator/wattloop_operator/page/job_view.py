@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from wattloop_operator.api.objective import Price
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.quantities import target_text
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.cost_history import summary
+from wattloop_operator.history.cost_history import money_saved_text, summary
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.job_overview import NO_JOB
+from wattloop_operator.history.job_overview import NO_JOB, JobOverview, units_of_jobs
 from wattloop_operator.history.marks import marks_of
 from wattloop_operator.history.rows import RecurrenceRow, outcome_text, rows_of
 from wattloop_operator.history.running_attempt import RunningAttempt, running_attempt
@@ -27,6 +31,8 @@ from wattloop_operator.page.views import (
 )
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
 ATTEMPTS_OF_PAGE = 50
@@ -52,6 +58,9 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
     rows = rows_of(history)
     page, pages, shown = page_of(rows[::-1], ATTEMPTS_OF_PAGE, page)
     overviews = source.overviews((key,))
+    # A cluster may keep no recurrence as an object; the status has the figures of all.
+    units = history.units if history.records else units_of_jobs(overviews)
+    reference = None if snapshot is None else _default_arm(snapshot.job)
     following, unknown = next_decision_view(snapshot)
     return JobView(
         namespace=key.namespace,
@@ -60,12 +69,18 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         history_version=job.version,
         command=source.command(("history",), key),
         plot_command=source.command(("plot",), key),
+        energy_unit=units.energy.name,
+        time_unit=units.time.name,
         overview=job_line(overviews[0]) if overviews else None,
+        money_saved=_money_saved(history.price, overviews),
         summary=[job.note] if job.note else summary(history).splitlines(),
         last_decision=_last_decision(job, rows),
         next_decision=following,
         next_unknown=unknown,
-        beliefs=[] if snapshot is None else [_belief(each, snapshot.job.status) for each in snapshot.job.status.arms],
+        beliefs=[]
+        if snapshot is None
+        else [_belief(each, snapshot.job.status, reference) for each in snapshot.job.status.arms],
+        cost_percent_of="" if reference is None else str(_configuration(reference)),
         running=[_attempt(each) for each in running_attempts(job)],
         marks=[MarkView(recurrence=each.recurrence, kind=each.kind, text=each.text) for each in marks_of(history)],
         tradeoff=_tradeoff(history),
@@ -125,7 +140,8 @@ def _last_decision(job: SourcedJob, rows: tuple[RecurrenceRow, ...]) -> Decision
         kind=record.decision_kind,
         reason=record.reason,
         outcome=outcome_text(record.result),
-        cost_joules=rows[-1].cost_joules,
+        energy_joules=rows[-1].energy_joules,
+        time_seconds=rows[-1].time_seconds,
     )
 
 
@@ -143,7 +159,21 @@ def _decision(recurrence: TrainingRecurrence) -> DecisionView:
     )
 
 
-def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
+def _default_arm(job: RecurringTrainingJob) -> ArmStatus | None:
+    """What is believed of the default configuration, whose expected cost is 100 %; None if that is not known."""
+    default = default_configuration(job.spec)
+    return next((arm for arm in job.status.arms if _configuration(arm) == default and arm.mean_cost_joules), None)
+
+
+def _configuration(arm: ArmStatus) -> Configuration:
+    return Configuration(arm.batch_size, tuple(sorted(arm.parameters.items())))
+
+
+def _money_saved(price: Price | None, overviews: Sequence[JobOverview]) -> str:
+    return "" if price is None or not overviews else money_saved_text(price, overviews[0].saved_energy)
+
+
+def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStatus | None) -> BeliefView:
     is_best = (arm.batch_size, arm.parameters) == (status.best_batch_size, status.best_parameters)
     missed = bool(arm.observations) and arm.missed == arm.observations
     ran = "missed" if missed else "tried" if arm.observations else "untried"
@@ -154,10 +184,15 @@ def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
         state=state,
         observations=arm.observations,
         missed=arm.missed,
-        cost_joules=Interval.of(Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)),
+        cost_percent=None if default is None else Interval.of(_cost_percent(arm, default)),
         crashes=arm.crashes,
         note=arm.note,
     )
+
+
+def _cost_percent(arm: ArmStatus, default: ArmStatus) -> Estimate | None:
+    cost = Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
+    return None if cost is None else cost.scaled(100 / float(default.mean_cost_joules or 1))
 
 
 def _attempt(running: RunningAttempt) -> AttemptView:
@@ -176,9 +211,9 @@ def _attempt(running: RunningAttempt) -> AttemptView:
         target=target_text(curve.target),
         metric=None if progress.metric is None else float(progress.metric),
         final_metric=Interval.of(curve.final_metric),
-        cost_joules=running.cost_joules,
-        counted_joules=running.counted_joules,
-        limit_joules=running.limit_joules,
+        energy_joules=None if running.usage is None else float(running.usage.gpu_energy_joules),
+        time_seconds=None if running.usage is None else float(running.usage.duration_seconds),
+        limit_percent=running.limit_percent,
         power_limit_watts=progress.power_limit_watts,
         refused_limit=progress.power_limit_refusal,
         ranks=progress.ranks,
@@ -198,9 +233,8 @@ def _recurrence(row: RecurrenceRow) -> RecurrenceView:
         outcome=row.outcome,
         energy_joules=row.energy_joules,
         time_seconds=row.time_seconds,
-        cost_joules=row.cost_joules,
         metric=row.metric,
-        saving_percent=Interval.of(row.saving),
+        cost_saving_percent=Interval.of(row.saving),
         purpose=row.purpose,
         reason=row.reason,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from wattloop_operator.history.job_overview import JobOverview
+from wattloop_operator.history.job_overview import JobOverview, units_of_jobs
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.views import Interval, JobLine, JobsView
 
@@ -28,6 +28,8 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
     version, keys = source.version(), source.keys()
     found = [key for key in keys if search.casefold() in str(key).casefold()]
     page, pages, shown = page_of(found, JOBS_OF_PAGE, page)
+    overviews = source.overviews(shown)
+    units = units_of_jobs(overviews)
     return JobsView(
         database=source.name,
         version=version,
@@ -39,7 +41,9 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
         total=len(found),
         page=page,
         pages=pages,
-        jobs=[job_line(each) for each in source.overviews(shown)],
+        energy_unit=units.energy.name,
+        time_unit=units.time.name,
+        jobs=[job_line(each) for each in overviews],
     )
 
 
@@ -69,7 +73,9 @@ def job_line(overview: JobOverview) -> JobLine:
         recurrence=overview.recurrence,
         batch_size=overview.batch_size,
         outcome=overview.outcome,
-        cost_joules=overview.cost_joules,
-        latest_saving_percent=Interval.of(overview.latest_saving),
-        saved_joules=Interval.of(overview.saved),
+        energy_joules=overview.energy_joules,
+        time_seconds=overview.time_seconds,
+        latest_cost_saving_percent=Interval.of(overview.latest_cost_saving),
+        saved_energy_joules=Interval.of(overview.saved_energy),
+        saved_time_seconds=Interval.of(overview.saved_time),
     )

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text, next_month
+from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text, next_month, units_of_month
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.jobs_view import page_of
 from wattloop_operator.page.views import AmountOfMoney, MonthLine, MonthView, TeamLine
@@ -34,6 +34,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
     usages, following = source.month(begin), next_month(begin)
     name = month_text(begin)
     page, pages, shown = page_of(usages, JOBS_OF_PAGE, page)
+    units = units_of_month(usages)
     return MonthView(
         version=version,
         month=name,
@@ -42,6 +43,8 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         command=source.command(("history", "--month", name)),
         partial=source.month_partial,
         notes=sorted({f"{each.namespace}/{each.job}: {each.energy_note}" for each in usages if each.energy_note}),
+        energy_unit=units.energy.name,
+        time_unit=units.time.name,
         teams=[_team(team, list(group)) for team, group in itertools.groupby(usages, key=lambda each: each.namespace)],
         total=len(usages),
         page=page,

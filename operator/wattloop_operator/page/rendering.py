@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,18 +15,16 @@ from pydantic import BaseModel
 
 from wattloop.printable import printable
 from wattloop_operator.domain.quantities import (
+    ENERGY_UNITS,
     NONE,
     NOT_KNOWN_YET,
-    energy_estimate_text,
-    energy_text,
-    energy_unit,
+    TIME_UNITS,
     metric_text,
     money_text,
     number_text,
     percent_text,
     saving_text,
     time_text,
-    time_unit,
 )
 from wattloop_operator.page.views import BeliefView, Interval
 from wattloop_planner.bandit.configuration import Configuration
@@ -34,23 +32,6 @@ from wattloop_planner.bandit.configuration import Configuration
 MAX_TEXT_CHARACTERS = 8192
 # Of a picture of an interval.
 BAR_UNITS = 100.0
-
-
-@dataclass(frozen=True)
-class UnitColumn:
-    """A column of energies or times in the unit of its largest value.
-
-    Attributes:
-        size: The unit in joules or seconds.
-        unit: Its name.
-    """
-
-    size: float
-    unit: str
-
-    def cell(self, value: float | None) -> str:
-        """The text of a value; empty if it is not known."""
-        return number_text(None if value is None else value / self.size, unknown="")
 
 
 @dataclass(frozen=True)
@@ -62,23 +43,16 @@ class Bar:
     value: float
 
 
-def _column(unit_of: Callable[[float], tuple[float, str]]) -> Callable[[Iterable[float | None]], UnitColumn]:
-    def column(values: Iterable[float | None]) -> UnitColumn:
-        return UnitColumn(*unit_of(max((each for each in values if each is not None), default=0.0)))
-
-    return column
-
-
 def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
     """The bar of each belief; None of a cost that is not known.
 
     Example:
         >>> cost = Interval(value=10.0, low=1.0, high=100.0)
         >>> of = dict(batch_size=8, parameters={}, state="tried", observations=1, missed=0, crashes=0, note="")
-        >>> bars([BeliefView(cost_joules=cost, **of)])
+        >>> bars([BeliefView(cost_percent=cost, **of)])
         [Bar(start=0.0, width=100.0, value=50.0)]
     """
-    known = [each.cost_joules for each in beliefs if each.cost_joules is not None and each.cost_joules.high > 0]
+    known = [each.cost_percent for each in beliefs if each.cost_percent is not None and each.cost_percent.high > 0]
     if not known:
         return [None] * len(beliefs)
     # The lower end of a cost that is hardly known is zero, which a logarithm has no place for.
@@ -86,12 +60,12 @@ def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
     largest = max(each.high for each in known)
     scale = BAR_UNITS / (math.log(largest / least) or 1.0)
 
-    def place(joules: float) -> float:
-        return round(scale * math.log(max(joules, least) / least), 2)
+    def place(cost: float) -> float:
+        return round(scale * math.log(max(cost, least) / least), 2)
 
     return [
         None
-        if (cost := each.cost_joules) is None or cost.high <= 0
+        if (cost := each.cost_percent) is None or cost.high <= 0
         else Bar(place(cost.low), max(place(cost.high) - place(cost.low), 0.5), place(cost.value))
         for each in beliefs
     ]
@@ -128,9 +102,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "configuration": _configuration,
-        "energy": lambda joules: NONE if joules is None else energy_text(joules),
-        "energy_interval": _estimate(energy_estimate_text),
-        "energy_or_unknown": energy_text,
         "metric": lambda value: metric_text(value) or NONE,
         "moment": _moment,
         "money": lambda each: NONE if each is None else money_text(each.amount, each.currency),
@@ -138,13 +109,13 @@ def _environment() -> Environment:
         "percent": _estimate(percent_text),
         "time": time_text,
         "saving": _estimate(saving_text),
+        "saved": lambda interval, unit: _estimate(unit.interval_text)(interval),
     }
     environment.globals |= {
         "address": _address,
         "bars": bars,
-        "energy_column": _column(energy_unit),
         "outdated_seconds": 0.0,
-        "time_column": _column(time_unit),
+        "unit": {each.name: each for each in (*ENERGY_UNITS, *TIME_UNITS)}.__getitem__,
     }
     return environment
 

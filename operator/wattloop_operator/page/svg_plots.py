@@ -73,6 +73,7 @@ def _drawn(plot: Plot, job: SourcedJob, name: ThemeName) -> bytes:
         return cost_svg(history, theme)
     if plot is Plot.TRADEOFF:
         note = energy_note([row.energy_origin for row in rows_of(history)])
-        return tradeoff_svg(history.title, tradeoff_points(history) if history.records else (), theme, note)
+        points = tradeoff_points(history) if history.records else ()
+        return tradeoff_svg(history.title, points, history.units, theme, note)
     running = running_attempts(job)
     return curve_svg(history.title, running[0].curve if running else latest_curve(history), theme)

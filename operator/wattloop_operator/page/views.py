@@ -42,11 +42,17 @@ class JobLine(BaseModel):
     recurrence: int | None = Field(description="Index of its latest recurrence that ended; null if none has.")
     batch_size: int | None = Field(description="The batch size of its last attempt.")
     outcome: str | None = Field(description="The result of that attempt.")
-    cost_joules: float | None = Field(description="The cost of that recurrence; null if it is not known.")
-    latest_saving_percent: Interval | None = Field(
+    energy_joules: float | None = Field(description="The energy of that recurrence; null if it is not known.")
+    time_seconds: float | None = Field(description="The time of that recurrence; null if it is not known.")
+    latest_cost_saving_percent: Interval | None = Field(
         description="What the latest recurrences cost less than the default configuration; null until it is known."
     )
-    saved_joules: Interval | None = Field(description="What was saved so far, learning included; null until known.")
+    saved_energy_joules: Interval | None = Field(
+        description="Energy saved so far, learning included; null until it is known."
+    )
+    saved_time_seconds: Interval | None = Field(
+        description="Time saved so far, learning included; null until it is known."
+    )
 
 
 class JobsView(BaseModel):
@@ -62,6 +68,8 @@ class JobsView(BaseModel):
     total: int = Field(description="Number of jobs whose names contain the text.")
     page: int = Field(description="Number of this page, from 1.")
     pages: int = Field(description="Number of pages.")
+    energy_unit: str = Field(description="The unit in which the page shows all energies.")
+    time_unit: str = Field(description="The unit in which the page shows all times.")
     jobs: list[JobLine] = Field(description="The jobs of this page.")
 
 
@@ -77,7 +85,8 @@ class DecisionView(BaseModel):
     kind: str = Field(description="Kind of the decision, such as Trial or Incumbent.")
     reason: str = Field(description="Why, as a sentence.")
     outcome: str | None = Field(default=None, description="The result; null before there is one.")
-    cost_joules: float | None = Field(default=None, description="The cost of the attempt; null if it is not known.")
+    energy_joules: float | None = Field(default=None, description="The energy of the attempt; null if it is not known.")
+    time_seconds: float | None = Field(default=None, description="The time of the attempt; null if it is not known.")
 
 
 class BeliefView(BaseModel):
@@ -88,7 +97,9 @@ class BeliefView(BaseModel):
     state: str = Field(description="incumbent, tried, missed (no run reached the target), untried or excluded.")
     observations: int = Field(description="Number of runs; crashes do not count.")
     missed: int = Field(description="Number of these runs that did not reach the target.")
-    cost_joules: Interval | None = Field(description="Expected cost of reaching the target; null if it is not known.")
+    cost_percent: Interval | None = Field(
+        description="Expected cost of reaching the target, in percent of that of cost_percent_of; null if not known."
+    )
     crashes: int = Field(description="Number of crashes in a row.")
     note: str = Field(description="Why it is excluded, or a remark; empty for none.")
 
@@ -112,9 +123,8 @@ class RecurrenceView(BaseModel):
     outcome: str = Field(description="The result.")
     energy_joules: float | None = Field(description="Energy of all GPUs; null if it is not known.")
     time_seconds: float | None = Field(description="Duration; null if it is not known.")
-    cost_joules: float | None = Field(description="Cost; null if it is not known.")
     metric: float | None = Field(description="Last value of the target's metric; null if none was reported.")
-    saving_percent: Interval | None = Field(
+    cost_saving_percent: Interval | None = Field(
         description="What its recurrence cost less than the default; null for a default run and until it is known."
     )
     purpose: str | None = Field(description="baseline, learning or chosen; null without a comparison.")
@@ -147,9 +157,12 @@ class AttemptView(BaseModel):
     target: str = Field(description="Metric and threshold of its target.")
     metric: float | None = Field(description="Latest value of the metric.")
     final_metric: Interval | None = Field(description="Predicted metric after all epochs; null if it is not known.")
-    cost_joules: float | None = Field(description="Cost so far; null if it is not known.")
-    counted_joules: float | None = Field(description="Of it, what the limit counts: all but the trials of probes.")
-    limit_joules: float | None = Field(description="Cost at which it is stopped; null without a limit.")
+    energy_joules: float | None = Field(description="Energy so far; null if it is not known.")
+    time_seconds: float | None = Field(description="Time on its GPUs so far; null if it is not known.")
+    limit_percent: float | None = Field(
+        description="Cost so far, without the trials of probes, in percent of that at which it is stopped; null if it "
+        "has no limit."
+    )
     power_limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
     refused_limit: str = Field(description="Why the power limit that was requested last is not held; empty if it is.")
     ranks: int = Field(description="Processes of the training, as far as reports tell.")
@@ -167,7 +180,10 @@ class JobView(BaseModel):
     history_version: str = Field(description="Changes when an attempt has ended, or a setting of the job is changed.")
     command: str = Field(description="The command that says the same.")
     plot_command: str = Field(description="The command that draws the same pictures.")
+    energy_unit: str = Field(description="The unit in which the page shows all energies.")
+    time_unit: str = Field(description="The unit in which the page shows all times.")
     overview: JobLine | None = Field(description="The job as in the list of jobs.")
+    money_saved: str = Field(description="Price of the saved energy, with its interval; empty without a price.")
     summary: list[str] = Field(description="What a recurrence costs now, what was saved, and what must be known of it.")
     last_decision: DecisionView | None = Field(description="The latest decision; null before the first.")
     next_decision: DecisionView | None = Field(
@@ -175,6 +191,7 @@ class JobView(BaseModel):
     )
     next_unknown: str = Field(description="Why the next decision is not known; empty if it is.")
     beliefs: list[BeliefView] = Field(description="What the policy believes of each batch size.")
+    cost_percent_of: str = Field(description="The configuration whose expected cost is 100 % among the beliefs.")
     running: list[AttemptView] = Field(description="The running attempts.")
     marks: list[MarkView] = Field(description="Where the job begins to train something else.")
     tradeoff: list[TradeoffView] = Field(description="Energy and time to the target.")
@@ -345,6 +362,8 @@ class MonthView(BaseModel):
     command: str = Field(description="The command that says the same.")
     partial: str = Field(description="Why the usage is a part, and where all of it is; empty if it is whole.")
     notes: list[str] = Field(description="What must be known of the energies of jobs.")
+    energy_unit: str = Field(description="The unit in which the page shows all energies.")
+    time_unit: str = Field(description="The unit in which the page shows all times.")
     teams: list[TeamLine] = Field(description="The teams, by namespace.")
     total: int = Field(description="Number of jobs.")
     page: int = Field(description="Number of this page of them, from 1.")

@@ -24,5 +24,5 @@ def write_plots(folder: Path, history: JobHistory) -> tuple[Path, ...]:
     cost, tradeoff = folder / "cost.png", folder / "tradeoff.png"
     note = energy_note([row.energy_origin for row in rows_of(history)])
     write_cost_plot(cost, history)
-    write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history), note)
+    write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history), history.units, note)
     return cost, tradeoff

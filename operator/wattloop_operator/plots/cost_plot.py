@@ -1,4 +1,6 @@
-"""``cost.png``: the cost of each recurrence by batch size, the cumulative savings, and the final metric.
+"""``cost.png``: the cost of each recurrence by batch size, the energy saved so far, and the final metric.
+
+A cost is a percentage: it weighs energy and time, so it has no unit.
 
 Marks at the top say where a cost is not comparable with the ones before: another target, image or GPU.
 """
@@ -14,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
+from wattloop_operator.domain.quantities import metric_text
 from wattloop_operator.history.cost_history import RecurrenceCost, costs_of, count_text, unknown_cause
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
@@ -41,7 +43,7 @@ MAX_MARKS = 24
 
 
 def write_cost_plot(path: str | Path, history: JobHistory) -> None:
-    """Draw the cost of each recurrence, with its attempts stacked, above the cumulative savings and the final metric.
+    """Draw the cost of each recurrence, with its attempts stacked, above the energy saved and the final metric.
 
     Args:
         path: The PNG file.
@@ -76,9 +78,9 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     above.set_title(f"{label_of(history.title)}: cost of {every}")
     _draw_costs(above, drawn, savings, theme, width=0.8 * step)
     _draw_marks(above, marks_of(history), theme)
-    below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
-    if savings.is_known:
-        _draw_saving(below, savings, theme)
+    below.set_title("energy saved, learning included, with its interval of 90 %")
+    if history.energy_savings.is_known:
+        _draw_saving(below, history, theme)
     else:
         show_text(below, f"Not known yet: {unknown_cause(savings)}.", theme)
     _draw_metric(metric, history, rows, theme)
@@ -87,8 +89,8 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
 
 def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme, width: float) -> None:
     default = None if savings.default is None else savings.default.of_run
-    largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
-    size, unit = energy_unit(largest)
+    size = (costs[0].cost_joules if default is None else default.value) / 100
+    largest = max(each.cost_joules for each in costs)
     colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)
     for each in costs:
         bottom = 0.0
@@ -112,7 +114,7 @@ def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=theme.faint, edgecolor=theme.paper, hatch="////", label="target missed"))
     if default is not None:
-        label = f"default configuration,\n{default.value / size:.3g} {unit}"
+        label = "default configuration"
         # From the first recurrence that it is compared with, to the edge.
         known = (max(savings.since - 0.5, costs[0].recurrence - width), costs[-1].recurrence + width)
         axes.fill_between(
@@ -124,9 +126,11 @@ def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     # The interval of a cost that is hardly known would leave no room for the bars.
-    axes.set_ylim(0.0, 1.1 * min(max(largest, 0.0 if default is None else default.high), 2 * largest) / size)
+    high = 0.0 if default is None else default.high / size
+    axes.set_ylim(0.0, 1.1 * min(max(largest / size, high), 2 * max(largest / size, 100.0)))
     axes.set_xlim(costs[0].recurrence - 0.75 * width, costs[-1].recurrence + 0.75 * width)
-    axes.set_ylabel(f"cost ({unit})")
+    of = "recurrence " + str(costs[0].recurrence) if default is None else "the default"
+    axes.set_ylabel(f"cost (% of that of {of})")
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], theme: Theme) -> None:
@@ -147,32 +151,31 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], theme: Theme) -> None:
         )
 
 
-def _draw_saving(axes: Axes, savings: JobSavings, theme: Theme) -> None:
+def _draw_saving(axes: Axes, history: JobHistory, theme: Theme) -> None:
+    savings, unit = history.energy_savings, history.units.energy
     running, _ = thinned(savings.running())
-    size, unit = energy_unit(max(abs(each.value) for _, each in running))
     indices = [index for index, _ in running]
-    low, heights, high = ([getattr(each, end) / size for _, each in running] for end in ("low", "value", "high"))
+    low, heights, high = ([getattr(each, end) / unit.size for _, each in running] for end in ("low", "value", "high"))
     axes.fill_between(indices, low, high, color=theme.faint, alpha=0.25, linewidth=0)
     axes.plot(indices, heights, color=theme.ink, linewidth=1.4, marker="o", markersize=3 if len(running) <= 60 else 0)
     axes.axhline(0, color=theme.faint, linewidth=0.8)
-    percent = savings.saved_percent
-    if percent is not None:
+    if savings.saved is not None:
         axes.annotate(
-            f"{saving_text(percent)}\nover {count_text(savings.compared_count)}",
+            f"{unit.interval_text(savings.saved)}\nby {count_text(savings.compared_count)}",
             (1.01, heights[-1]),
             xycoords=axes.get_yaxis_transform(),
-            color=_saving_color(percent, theme),
+            color=_saving_color(savings.saved, theme),
             fontweight="bold",
             va="center",
             annotation_clip=False,
         )
-    axes.set_ylabel(f"saved ({unit})")
+    axes.set_ylabel(f"energy saved ({unit.name})")
 
 
-def _saving_color(percent: Estimate, theme: Theme) -> str:
-    if not percent.has_known_sign:
+def _saving_color(saved: Estimate, theme: Theme) -> str:
+    if not saved.has_known_sign:
         return theme.ink
-    return theme.saved if percent.value >= 0 else theme.lost
+    return theme.saved if saved.value >= 0 else theme.lost
 
 
 def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow], theme: Theme) -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from wattloop_operator.domain.quantities import energy_unit, time_unit
+from wattloop_operator.domain.quantities import Units
 from wattloop_operator.plots.figure_style import (
     DASHES,
     LIGHT,
@@ -33,38 +33,39 @@ LABEL_HEIGHT = 0.045
 TICKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
-def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffPoint], footer: str = "") -> None:
+def write_tradeoff_plot(
+    path: str | Path, title: str, points: Sequence[TradeoffPoint], units: Units, footer: str = ""
+) -> None:
     """Draw energy and time to the target.
 
     Args:
         path: The PNG file.
         title: The job's name.
         points: From `tradeoff_points`. There may be none.
+        units: Those of the job.
         footer: A line below the plot; empty for none.
 
     Raises:
         OperationError: The file cannot be written.
     """
     with style():
-        save(_draw(title, points), path, footer)
+        save(_draw(title, points, units), path, footer)
 
 
-def tradeoff_svg(title: str, points: Sequence[TradeoffPoint], theme: Theme, footer: str = "") -> bytes:
+def tradeoff_svg(title: str, points: Sequence[TradeoffPoint], units: Units, theme: Theme, footer: str = "") -> bytes:
     """The same figure as SVG."""
     with style(theme):
-        return svg_of(_draw(title, points, theme), theme, footer)
+        return svg_of(_draw(title, points, units, theme), theme, footer)
 
 
-def _draw(title: str, points: Sequence[TradeoffPoint], theme: Theme = LIGHT) -> Figure:
+def _draw(title: str, points: Sequence[TradeoffPoint], units: Units, theme: Theme = LIGHT) -> Figure:
     figure = new_figure(6.0)
     axes = figure.subplots()
     axes.set_title(f"{label_of(title)}: energy and time to the target")
     if not points:
         show_text(axes, "No batch size has reached the target yet.", theme)
         return figure
-    energy, energy_name = energy_unit(min(point.energy_joules for point in points))
-    time, time_name = time_unit(min(point.time_seconds for point in points))
-    scale = (time, energy)
+    scale = (units.time.size, units.energy.size)
     colours = colours_of((point.configuration for point in points), theme)
     for configuration, group in itertools.groupby(points, key=lambda point: point.configuration):
         of_configuration = list(group)
@@ -88,8 +89,8 @@ def _draw(title: str, points: Sequence[TradeoffPoint], theme: Theme = LIGHT) -> 
             )
     _make_logarithmic(axes)
     _draw_front(axes, pareto_front(points), scale, theme)
-    axes.set_xlabel(f"time to the target ({time_name})")
-    axes.set_ylabel(f"energy to the target ({energy_name})")
+    axes.set_xlabel(f"time to the target ({units.time.name})")
+    axes.set_ylabel(f"energy to the target ({units.energy.name})")
     handles = [Line2D([], [], color=colour, marker="o", label=label_of(each)) for each, colour in colours.items()]
     handles += [
         Line2D([], [], color=theme.ink, linestyle=DASHES, linewidth=1.6, label="Pareto front"),

@@ -27,13 +27,24 @@ from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reporting.pipeline_planner import Plan
 
 JOB_LABELS = ("namespace", "job")
-# Metric and meaning of each field of `status.savings` that has an interval.
+# Metric, meaning and size of the unit of each field of `status.savings` that a metric has.
 ESTIMATES = {
-    "default_cost_joules": ("default_cost_joules", "Expected cost of a recurrence in the default configuration."),
-    "cost_joules": ("saved_cost_joules", "Cost saved against the default configuration, learning included."),
-    "learning_cost_joules": (
-        "learning_cost_joules",
-        "What trials and the measurement of power limits cost more than the default.",
+    "gpu_energy_joules": ("saved_energy_joules", "Energy saved against the default; learning included.", 1),
+    "duration_seconds": ("saved_time_seconds", "Time saved against the default; learning included.", 1),
+    "cost_percent": (
+        "saved_cost_ratio",
+        "Part of the default's cost, energy and time by their weights, that was saved; learning included.",
+        100,
+    ),
+    "learning_gpu_energy_joules": (
+        "learning_energy_joules",
+        "Energy that trials and the measurement of power limits used more than the default.",
+        1,
+    ),
+    "learning_duration_seconds": (
+        "learning_time_seconds",
+        "Time that trials and the measurement of power limits took longer than the default.",
+        1,
     ),
 }
 BOUNDS = {"": "", "low_": "Lower end of the interval of 90 %: ", "high_": "Upper end of the interval of 90 %: "}
@@ -227,10 +238,10 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
     energy = CounterMetricFamily(
         "wattloop_job_gpu_energy_joules", "Energy of the GPUs of all recurrences.", labels=JOB_LABELS
     )
-    cost = CounterMetricFamily("wattloop_job_cost_joules", "Cost of all recurrences.", labels=JOB_LABELS)
+    time = CounterMetricFamily("wattloop_job_time_seconds", "Time of all recurrences.", labels=JOB_LABELS)
     estimates = {
         f"{bound}{name}": GaugeMetricFamily(f"wattloop_job_{bound}{metric}", f"{prefix}{text}", labels=JOB_LABELS)
-        for name, (metric, text) in ESTIMATES.items()
+        for name, (metric, text, _) in ESTIMATES.items()
         for bound, prefix in BOUNDS.items()
     }
     for job in jobs:
@@ -242,13 +253,14 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
             best.add_metric(names, status.best_batch_size)
         if status.totals is not None:
             energy.add_metric(names, float(status.totals.gpu_energy_joules))
-            cost.add_metric(names, float(status.totals.cost_joules))
+            time.add_metric(names, float(status.totals.duration_seconds))
         if status.savings is not None:
-            for name, family in estimates.items():
-                value = getattr(status.savings, name)
-                if value is not None:
-                    family.add_metric(names, float(value))
-    yield from (active, best, ended, energy, cost, *estimates.values())
+            for name, (_, _, size) in ESTIMATES.items():
+                for bound in BOUNDS:
+                    value = getattr(status.savings, f"{bound}{name}")
+                    if value is not None:
+                        estimates[f"{bound}{name}"].add_metric(names, float(value) / size)
+    yield from (active, best, ended, energy, time, *estimates.values())
 
 
 def _resource(path: str) -> str:

@@ -41,13 +41,11 @@ class ClosestArm:
         metric: Its final metric, the mean over its runs.
         threshold: A threshold that it reaches: the best final metric of all arms less their noise, rounded to the
             side that is easier to reach.
-        cost_joules: What a run costs until this threshold, start-up included.
     """
 
     arm: int
     metric: float
     threshold: float
-    cost_joules: float
 
 
 def predicted_final_metric(
@@ -136,7 +134,7 @@ def closest_arm(context: DecisionContext, arms: Collection[int]) -> ClosestArm |
     if not costs:
         return None
     chosen = min(costs, key=lambda arm: (costs[arm], arm))
-    return ClosestArm(chosen, sign * means[chosen], threshold, costs[chosen])
+    return ClosestArm(chosen, sign * means[chosen], threshold)
 
 
 def _own(context: DecisionContext) -> list[Observation]:

@@ -149,9 +149,8 @@ def _totals_text(outcomes: Sequence[ArrivalOutcome]) -> str:
     later = own.waiting_seconds - default.waiting_seconds
     return (
         f"{own.recurrences:g} recurrences, mean of {len(by_seed)} seeds: energy {own.energy_joules:.6g} J, training "
-        f"time {own.time_seconds:.6g} s, cost {own.cost_joules:.6g} J, mean wait "
-        f"{own.waiting_seconds / own.recurrences:.4g} s; against policy default: "
-        f"energy {own.energy_joules / default.energy_joules:.4f}, time "
+        f"time {own.time_seconds:.6g} s, mean wait {own.waiting_seconds / own.recurrences:.4g} s; against policy "
+        f"default: energy {own.energy_joules / default.energy_joules:.4f}, time "
         f"{own.time_seconds / default.time_seconds:.4f}, cost {own.cost_joules / default.cost_joules:.4f} "
         f"({min(ratios):.4f} to {max(ratios):.4f}), wait {later:+.4g} s in all; "
         f"{overlapping:.1f} % of {own.attempts:g} attempts began while others of their job ran; "

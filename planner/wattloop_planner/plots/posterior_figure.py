@@ -49,11 +49,14 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
     with saved_figure(path, 11.0, 0.9 + 2.3 * rows) as figure:
         figure.suptitle(title)
         grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
-        for axes, panel in zip(grid.flat, shown, strict=False):
-            _draw(axes, panel)
         means = [arm.mean_cost_joules for arm in shown[-1].arms if arm.mean_cost_joules] if shown else []
+        paid = [cost for panel in shown for _, cost, _ in panel.runs if cost > 0]
+        # A cost weighs energy and time, so it has no unit.
+        size = min(means or paid[:1], default=100.0) / 100
+        for axes, panel in zip(grid.flat, shown, strict=False):
+            _draw(axes, panel, size)
         if means:
-            grid.flat[0].set_ylim(min(means) / 20, min(means) * 200)
+            grid.flat[0].set_ylim(5, 20_000)
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)
         sizes = sorted({arm.batch_size for panel in shown for arm in panel.arms})
@@ -61,7 +64,8 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
             _set_ticks(grid.flat[0], sizes)
         for axes in grid[-1]:
             axes.set_xlabel("batch size")
-        figure.supylabel("cost of reaching the target (J)")
+        of = "the least expected" if means else "the first run"
+        figure.supylabel(f"cost of reaching the target (% of {of})")
         figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
 
 
@@ -100,14 +104,14 @@ def spread_indices(count: int, max_count: int) -> list[int]:
     return [*wanted[:-1], count - 1]
 
 
-def _draw(axes: Axes, panel: PosteriorPanel) -> None:
+def _draw(axes: Axes, panel: PosteriorPanel, size: float) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(f"recurrence {panel.recurrence}: chosen {panel.chosen}")
     known: dict[ParameterValues, list[tuple[int, float, float, float]]] = {}
     for arm in panel.arms:
         if not arm.pruned and arm.low_cost_joules and arm.mean_cost_joules and arm.high_cost_joules:
-            costs = (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules)
+            costs = (arm.low_cost_joules / size, arm.mean_cost_joules / size, arm.high_cost_joules / size)
             known.setdefault(arm.parameters, []).append((arm.batch_size, *costs))
     # One line for each combination of parameters; the chosen one has the interval.
     for parameters, estimates in known.items():
@@ -119,7 +123,7 @@ def _draw(axes: Axes, panel: PosteriorPanel) -> None:
         if chosen:
             axes.fill_between(sizes, low, high, color=POSTERIOR, alpha=0.2, linewidth=0)
     for marker, reached in (("o", True), ("x", False)):
-        points = [(size, cost) for size, cost, arrived in panel.runs if arrived is reached and cost > 0]
+        points = [(batch, cost / size) for batch, cost, arrived in panel.runs if arrived is reached and cost > 0]
         if points:
             sizes, costs = zip(*points, strict=True)
             axes.scatter(sizes, costs, s=12, marker=marker, color=OBSERVED, linewidth=0.8, zorder=3)

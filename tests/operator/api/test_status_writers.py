@@ -61,15 +61,17 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
     },
     "reconcile.job.savings_status:savings_status": {
-        "rtj.status.savings": "defaultCostJoules lowDefaultCostJoules highDefaultCostJoules recurrences costJoules "
-        "lowCostJoules highCostJoules latestCostPercent "
-        "lowLatestCostPercent highLatestCostPercent learningCostJoules lowLearningCostJoules highLearningCostJoules "
-        "gpuEnergyJoules money carbonGrams",
+        "rtj.status.savings": "recurrences money carbonGrams costPercent latestCostPercent defaultCostJoules "
+        "gpuEnergyJoules durationSeconds learningGpuEnergyJoules learningDurationSeconds lowCostPercent "
+        "highCostPercent lowLatestCostPercent highLatestCostPercent lowDefaultCostJoules highDefaultCostJoules "
+        "lowGpuEnergyJoules highGpuEnergyJoules lowDurationSeconds highDurationSeconds lowLearningGpuEnergyJoules "
+        "highLearningGpuEnergyJoules lowLearningDurationSeconds highLearningDurationSeconds",
     },
     "reconcile.job.status:_recent": {
-        "rtj.status.recentRecurrences[]": "name index attempts batchSize result costJoules savingPercent",
+        "rtj.status.recentRecurrences[]": "name index attempts batchSize result gpuEnergyJoules durationSeconds "
+        "costJoules costSavingPercent",
     },
-    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "cost metric saved"},
+    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "energy metric costSaved energySaved timeSaved"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
@@ -81,7 +83,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.cost.money": MONEY,
     },
     "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
-    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time cost metric"},
+    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
         "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
@@ -242,8 +244,12 @@ def names_in(writer: str) -> set[str]:
 
 
 def fields_not_written(fields: list[str], names: set[str]) -> list[str]:
-    """Those of the fields whose names are not among the names in a function's source."""
-    return [field for field in fields if re.sub(r"(?=[A-Z])", "_", field.rpartition(".")[2]).lower() not in names]
+    """Those of the fields whose names are not among the names in a function's source.
+
+    The ends of an interval may be written by the name of its value.
+    """
+    snake = {field: re.sub(r"(?=[A-Z])", "_", field.rpartition(".")[2]).lower() for field in fields}
+    return [field for field, name in snake.items() if not {name, re.sub("^(low|high)_", "", name)} & names]
 
 
 # Read at import, so that a function that is renamed or moved already fails the collection of tests.

@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     assert local_job.run("--recurrences", "2") == 0
     output = capsys.readouterr()
     assert output.out.count("reached") == 2
-    assert "A recurrence in the default configuration costs" in output.err
+    assert "The default configuration is expected to use " in output.err
     # stderr is not a terminal, so it has lines instead of a live table.
     assert [line.partition(" (")[0] for line in output.err.splitlines() if ": Reached: " in line] == [
         "run 0, try 0",
@@ -270,7 +270,11 @@ def test_the_json_lines_have_each_attempt_once(local_job: LocalJob, capsys: pyte
     assert local_job.run(*options) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["recurrence"], line["outcome"]) for line in lines] == [(0, "reached"), (1, "reached")]
-    assert list(lines[0]) == list(local_job.rows()[0])
+    # Later runs change the comparison with the default configuration, so no line that is written early has it.
+    columns = [
+        each for each in local_job.rows()[0] if each != "purpose" and not re.search("default_|cost_saving", each)
+    ]
+    assert list(lines[0]) == columns
     assert lines[0]["energy_joules"] > 0
 
 

@@ -34,29 +34,36 @@ def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(hi
     sentence = saving_sentence(history(default, trial, *chosen))
     # ½·1000 J + ½·300 W·10 s = 2 kJ, of 2.5 kJ; the trial cost 3.5 kJ.
     assert sentence.startswith(
-        "A recurrence costs 2 kJ now (mean of the latest 2): 20 % less (5 to 33) than in the default configuration, "
-        "where it costs 2.5 kJ (90 % of runs: "
+        "A recurrence now uses 1 kJ in 10 s (mean of the latest 2), and costs between 5 % more and 39 % less than in "
+        "the default configuration. The default configuration is expected to use 2 kJ (1.526 to 2."
     )
-    assert "What tried a configuration or measured power limits cost 1 kJ more than the default would have." in sentence
-    assert "% more and 16 % less: what was saved is not known yet." in sentence
+    assert "Trials and measurements of power limits used 2 kJ more (1." in sentence
+    assert "3 recurrences used between 1.4" in sentence
+    assert "and cost between 31 % more and 24 % less." in sentence
     assert sentence.endswith("Not counted in it: one recurrence in the default configuration.")
 
 
-def test_a_saving_whose_interval_has_both_signs_is_not_claimed(history: Make, record: Make) -> None:
-    # 1 kJ of 2.5 kJ, of which one run is known, is a saving for certain; 2.4 kJ is not.
-    for usage, claim in (((500.0, 5.0), "1.5 kJ saved."), ((1800.0, 10.0), "what was saved is not known yet.")):
-        energy_joules, time_seconds = usage
-        chosen = record(1, batch_size=64, energy_joules=energy_joules, time_seconds=time_seconds)
-        records = [record(0, decision_kind="Default"), chosen]
+def test_no_sentence_claims_the_value_of_a_saving_whose_interval_has_both_signs(history: Make, record: Make) -> None:
+    # Of 2 kJ (1.45 to 2.8), 500 J are less for certain; 1.8 kJ are not.
+    claims = ((500.0, "one recurrence used 1.5 kJ less ("), (1800.0, "one recurrence used between 0.3"))
+    for energy_joules, claim in claims:
+        records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=energy_joules)]
         assert claim in saving_sentence(history(*records))
 
 
-def test_the_saved_energy_has_its_price(history: Make, record: Make) -> None:
-    chosen = record(1, batch_size=64, energy_joules=500.0, time_seconds=5.0)
-    records = [record(0, decision_kind="Default"), chosen]
+def test_the_saved_energy_has_its_price_with_its_interval(history: Make, record: Make) -> None:
+    records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
     price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
     # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
-    assert "1.5 kJ saved, energy for 0.15 EUR." in saving_sentence(history(*records, price=price))
+    assert "The saved energy is 0.15 EUR (0.0" in saving_sentence(history(*records, price=price))
+
+
+def test_the_sentence_has_the_figures_of_the_live_page(history: Make, record: Make) -> None:
+    shown = history(record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0, time_seconds=6.0))
+    sentence = saving_sentence(shown)
+    for savings, unit in ((shown.energy_savings, shown.units.energy), (shown.time_savings, shown.units.time)):
+        value, interval = unit.interval_text(savings.saved).split(" (")
+        assert f"{value} less ({interval}" in sentence
 
 
 def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:
@@ -75,9 +82,12 @@ def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, r
 
 
 def test_the_latest_recurrence_is_said_not_to_have_reached_the_target(history: Make, record: Make) -> None:
-    for result, said in (("Reached", "cost 2.5 kJ."), ("Disrupted", "cost 2.5 kJ and has not reached the target.")):
+    for result, said in (
+        ("Reached", "in 10 s."),
+        ("Disrupted", "in 10 s and has not reached the target."),
+    ):
         sentence = saving_sentence(history(record(batch_size=64, result=result)))
-        assert sentence.startswith(f"The latest recurrence {said} What was saved is not known yet")
+        assert sentence.startswith(f"The latest recurrence used 2 kJ {said} What was saved is not known yet")
 
 
 def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:

@@ -39,7 +39,7 @@ def test_the_savings_up_to_each_recurrence_are_those_of_the_recurrences_so_far(h
     records = [record(index, batch_size=32 if index < 2 else 64, energy_joules=2000.0 - index) for index in range(6)]
     whole = history(*records).savings
     for index, saved in whole.running():
-        so_far = sum(each.cost_joules for each in whole.compared if each.index <= index)
+        so_far = sum(each.paid for each in whole.compared if each.index <= index)
         count = sum(each.index <= index for each in whole.compared)
-        assert saved.value == count * whole.default.of_run.value - so_far
-    assert whole.running()[-1][1] == whole.saved_joules
+        assert saved.value == count * whole.default.expected.value - so_far
+    assert whole.running()[-1][1] == whole.saved

@@ -108,4 +108,4 @@ def test_a_training_whose_variables_hide_the_gpu_says_so(
     assert main(["run", str(local_job.manifest), "--output", str(local_job.output), "--recurrences", "1"]) == 0
     assert "check that CUDA_VISIBLE_DEVICES hides none of them" in capsys.readouterr().err
     (row,) = local_job.rows()
-    assert (row["energy_joules"], row["cost_joules"], row["saving_percent"]) == ("", "", "")
+    assert (row["energy_joules"], row["cost_joules"], row["cost_saving_percent"]) == ("", "", "")

@@ -47,4 +47,4 @@ def test_a_target_that_no_size_reaches_ends_attempts_early_at_the_cheapest_size_
     assert "The target was not reached: none of " in message
     assert "; the best was 0.80" in message
     assert "; a threshold of 0.80" in message
-    assert " would be reached with batch size 64, whose runs cost " in message
+    assert " would be reached, at the lowest cost with batch size 64" in message

@@ -38,7 +38,7 @@ def write_cost(path: Path, job_history: Any) -> None:
 
 
 def write_tradeoff(path: Path, job_history: Any) -> None:
-    tradeoff_plot.write_tradeoff_plot(path, job_history.title, tradeoff_points(job_history))
+    tradeoff_plot.write_tradeoff_plot(path, job_history.title, tradeoff_points(job_history), job_history.units)
 
 
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
@@ -78,21 +78,22 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any)
     # The attempts of recurrence 1 are stacked.
     assert bars[2].get_y() == bars[1].get_height()
     assert [text.get_text() for text in above.get_legend().get_texts()] == [
-        *("8", "32", "64", "target missed", "default configuration,\n2.75 kJ"),
+        *("8", "32", "64", "target missed", "default configuration"),
     ]
     # Recurrence 0 measured the limits of the default, 1 lost a trial, and six ran the learned batch size.
-    assert any("less (" in text.get_text() for text in below.texts)
-    assert any(text.get_text().endswith("over 8 recurrences") for text in below.texts)
+    shown = job_history.units.energy.interval_text(job_history.energy_savings.saved)
+    assert [text.get_text() for text in below.texts] == [f"{shown}\nby 8 recurrences"]
+    assert (above.get_ylabel(), below.get_ylabel()) == ("cost (% of that of the default)", "energy saved (kJ)")
     assert [line.get_ydata().tolist() for line in metric.lines[:1]] == [[0.97] * 8]
 
 
 def test_the_front_is_drawn_and_its_ends_are_labelled(job_history: Any) -> None:
     points = tradeoff_points(job_history)
-    figure = tradeoff_plot._draw("team/digits", points)
+    figure = tradeoff_plot._draw("team/digits", points, job_history.units)
     (axes,) = figure.axes
     front = pareto_front(points)
     drawn = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "--"]
-    assert [list(times) for times in drawn] == [[point.time_seconds for point in front]]
+    assert [list(times) for times in drawn] == [[point.time_seconds / job_history.units.time.size for point in front]]
     assert [text.get_text() for text in axes.texts] == ["64 at 300 W", "64 at 100 W"]
 
 
@@ -100,7 +101,7 @@ def test_plots_of_an_empty_history_show_a_message(history: Make, tmp_path: Path)
     assert [text.get_text() for text in cost_plot._draw(history()).axes[0].texts] == [
         "No recurrence has ended with a known cost yet."
     ]
-    assert [text.get_text() for text in tradeoff_plot._draw("team/digits", ()).axes[0].texts] == [
+    assert [text.get_text() for text in tradeoff_plot._draw("team/digits", (), history().units).axes[0].texts] == [
         "No batch size has reached the target yet."
     ]
     assert all(path.exists() for path in write_plots(tmp_path, history()))

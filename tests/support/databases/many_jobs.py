@@ -79,13 +79,23 @@ STATUS: dict[str, Any] = {
         "reason": "64 is the cheapest so far",
     },
     "recentRecurrences": [
-        {"name": "digits-1", "index": 1, "batchSize": 32, "result": "Reached", "costJoules": "2500.0"}
+        {
+            "name": "digits-1",
+            "index": 1,
+            "batchSize": 32,
+            "result": "Reached",
+            "gpuEnergyJoules": "1000.0",
+            "durationSeconds": "10.0",
+        }
     ],
     "savings": {
         "recurrences": 1,
-        "costJoules": "1200.5",
-        "lowCostJoules": "800.25",
-        "highCostJoules": "1600.75",
+        "gpuEnergyJoules": "1200.5",
+        "lowGpuEnergyJoules": "800.25",
+        "highGpuEnergyJoules": "1600.75",
+        "durationSeconds": "20.5",
+        "lowDurationSeconds": "-10.0",
+        "highDurationSeconds": "50.0",
         "latestCostPercent": "31.40",
         "lowLatestCostPercent": "25.20",
         "highLatestCostPercent": "36.00",

@@ -77,8 +77,8 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     if cost is None or cost < float(limit) * (1 - ROUNDING):
         return ""
     return (
-        f"it has cost {cost:.0f} J after {epochs_text(progress.epoch or 0)} without reaching the target; "
-        f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
+        f"it has cost what the policy allows{' by its review of the epochs so far' if reviewed else ''}, after "
+        f"{epochs_text(progress.epoch or 0)} without reaching the target"
     )
 
 

@@ -58,7 +58,7 @@ def with_late_usage(
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or _learned_from(status.usage),
                 "cost": cost,
-                "figures": attempt_figures(usage, cost, progress),
+                "figures": attempt_figures(usage, progress),
             }
         ),
     )

@@ -222,7 +222,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
                 "cost": cost,
-                "figures": attempt_figures(usage, cost, progress),
+                "figures": attempt_figures(usage, progress),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
                 "failure_place": ended.place,

@@ -26,7 +26,7 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceStatus,
     Usage,
 )
-from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, energy_text, metric_text, time_text
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, KILOWATT_HOURS, MINUTES, metric_text
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement, process_uncertainty_joules
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds
 
@@ -207,14 +207,13 @@ def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
     return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)
 
 
-def attempt_figures(usage: Usage | None, cost: AttemptCost | None, progress: Progress) -> Figures:
-    """Energy, time, cost and metric of an attempt that has ended, with units."""
+def attempt_figures(usage: Usage | None, progress: Progress) -> Figures:
+    """Energy, time and metric of an attempt that has ended, with units."""
     energy = None if usage is None else float(usage.gpu_energy_joules) or None
     time = None if usage is None else float(usage.duration_seconds) or None
     return Figures(
-        energy=energy_text(energy),
-        time=time_text(time),
-        cost=energy_text(None if cost is None else float(cost.joules)),
+        energy=KILOWATT_HOURS.text(energy),
+        time=MINUTES.text(time),
         metric=metric_text(None if progress.metric is None else float(progress.metric)),
     )
 

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.recurring_training_job_status import JobFigures, Savings
-from wattloop_operator.domain.quantities import energy_text, metric_text, percent_text
+from wattloop_operator.domain.quantities import KILOWATT_HOURS, MINUTES, metric_text, percent_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, comparable_records
+from wattloop_operator.reconcile.learning.costs import Measure, RecurrenceHistory, comparable_records
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
-from wattloop_planner.estimate import Estimate
 
 PERCENT_DECIMALS = 2
 
 
-def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozenset()) -> JobSavings:
+def savings_of(
+    snapshot: Snapshot, left_out: frozenset[int] = frozenset(), measure: Measure = Measure.COST
+) -> JobSavings:
     """The recurrences towards the present target, compared with the default configuration.
 
     Args:
         snapshot: The state of the job.
-        eta: Weight of energy in the cost; 1 compares energies.
         left_out: Indices of recurrences that have not ended.
+        measure: What is compared.
     """
     spec = snapshot.job.spec
-    configuration = default_configuration(spec)
+    configuration, eta = default_configuration(spec), spec.objective.energy_weight_percent / 100
     default = comparable_default(
-        comparable_records(snapshot),
-        known_attempts(snapshot).profiles,
-        configuration,
-        job_eta=spec.objective.energy_weight_percent / 100,
-        eta=eta,
+        comparable_records(snapshot), known_attempts(snapshot).profiles, configuration, eta=eta, measure=measure
     )
     return job_savings(
         job_observations.records_with_late_usage(snapshot),
@@ -43,33 +41,40 @@ def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozen
         configuration=configuration,
         eta=eta,
         default=default,
+        measure=measure,
         left_out=left_out,
     )
 
 
-def savings_status(snapshot: Snapshot, costs: JobSavings, left_out: frozenset[int]) -> Savings | None:
-    """The savings so far; None until the default's cost is known."""
-    default = costs.default
-    if default is None:
+def savings_status(objective: Objective, costs: JobSavings, energy: JobSavings, time: JobSavings) -> Savings | None:
+    """The savings so far; None until the default's cost is known.
+
+    Args:
+        objective: Of the job.
+        costs: The recurrences, compared by cost.
+        energy: The same, compared by energy.
+        time: The same, compared by time.
+    """
+    if costs.default is None:
         return None
-    energy = savings_of(snapshot, 1.0, left_out).saved_joules if costs.saved_joules is not None else None
-    joules = (
-        (default.of_run, ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules")),
-        (costs.saved_joules, ("low_cost_joules", "cost_joules", "high_cost_joules")),
-        (costs.learning_joules, ("low_learning_cost_joules", "learning_cost_joules", "high_learning_cost_joules")),
-    )
-    latest = ("low_latest_cost_percent", "latest_cost_percent", "high_latest_cost_percent")
+    estimates = {
+        "cost_percent": (costs.saved_percent, PERCENT_DECIMALS),
+        "latest_cost_percent": (costs.latest_percent, PERCENT_DECIMALS),
+        "default_cost_joules": (costs.default.of_run, DECIMALS),
+        "gpu_energy_joules": (energy.saved, DECIMALS),
+        "duration_seconds": (time.saved, DECIMALS),
+        "learning_gpu_energy_joules": (energy.learning, DECIMALS),
+        "learning_duration_seconds": (time.learning, DECIMALS),
+    }
     values: dict[str, Any] = {"recurrences": costs.compared_count}
-    for estimate, names in joules:
-        values |= _bounded(names, estimate, DECIMALS)
-    values |= _bounded(latest, costs.latest_percent, PERCENT_DECIMALS)
-    if energy is not None:
-        objective = snapshot.job.spec.objective
-        values |= {
-            "gpu_energy_joules": round(energy.value, DECIMALS),
-            "money": money(energy.value, objective.price),
-            "carbon_grams": carbon_grams(energy.value, objective.carbon),
-        }
+    for name, (estimate, decimals) in estimates.items():
+        if estimate is not None:
+            ends = {f"low_{name}": estimate.low, name: estimate.value, f"high_{name}": estimate.high}
+            values |= {field: round(value, decimals) for field, value in ends.items()}
+    saved = energy.saved
+    if saved is not None:
+        price, carbon = money(saved.value, objective.price), carbon_grams(saved.value, objective.carbon)
+        values |= {"money": price, "carbon_grams": carbon}
     return Savings.model_validate(values)
 
 
@@ -79,20 +84,16 @@ def recent_saving(costs: JobSavings, index: int) -> float | None:
     return None if saving is None else round(saving.value, PERCENT_DECIMALS)
 
 
-def job_figures(ended: list[RecurrenceHistory], eta: float, costs: JobSavings) -> JobFigures | None:
+def job_figures(
+    ended: list[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
+) -> JobFigures | None:
     """The figures of the latest ended recurrence, and the savings, with units; None before the first has ended."""
     if not ended:
         return None
     return JobFigures(
-        cost=energy_text(ended[-1].cost_joules(eta)),
+        energy=KILOWATT_HOURS.text(ended[-1].cost_joules(1.0)),
         metric=metric_text(ended[-1].latest.metric),
-        saved=percent_text(costs.saved_percent),
+        cost_saved=percent_text(costs.saved_percent),
+        energy_saved=KILOWATT_HOURS.interval_text(energy.saved),
+        time_saved=MINUTES.interval_text(time.saved),
     )
-
-
-def _bounded(names: tuple[str, str, str], estimate: Estimate | None, decimals: int) -> dict[str, Any]:
-    """The fields of the lower bound, the value and the upper bound of an estimate; none if it is not known."""
-    if estimate is None:
-        return {}
-    values = (estimate.low, estimate.value, estimate.high)
-    return {name: round(value, decimals) for name, value in zip(names, values, strict=True)}

@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
+from wattloop_operator.reconcile.learning.costs import Measure, RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_planner.observations import Observation, Outcome
 
@@ -51,7 +51,7 @@ def job_status(
     histories = histories_of(job_observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     eta = spec.objective.energy_weight_percent / 100
-    costs = savings_of(snapshot, eta, open_indices)
+    costs, energy, time = (savings_of(snapshot, open_indices, measure) for measure in Measure)
     recent = _recent(snapshot, histories, costs)
     ended = _ended(histories, open_indices)
     known = _ended(histories_of(attempts.records), open_indices)
@@ -84,8 +84,8 @@ def job_status(
         frequency_plan=job_frequency_plan(snapshot),
         published=_published(snapshot),
         totals=_totals(snapshot, histories, eta),
-        savings=savings_status(snapshot, costs, open_indices),
-        figures=job_figures(ended, eta, costs),
+        savings=savings_status(spec.objective, costs, energy, time),
+        figures=job_figures(ended, costs, energy, time),
         advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
         **policy_status(snapshot, recent, costs.default),
     )
@@ -200,7 +200,7 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
     entries: dict[int, RecentRecurrence] = {}
     for each in histories[-MAX_RECENT:]:
-        latest, cost = each.latest, each.cost_joules(eta)
+        latest, cost, energy = each.latest, each.cost_joules(eta), each.cost_joules(1.0)
         entries[each.index] = RecentRecurrence.model_validate(
             {
                 "name": latest.recurrence_name,
@@ -208,8 +208,10 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
                 "attempts": latest.attempt + 1,
                 "batch_size": latest.batch_size,
                 "result": latest.result,
+                "gpu_energy_joules": None if energy is None else round(energy, 3),
+                "duration_seconds": round(each.time_seconds, 3) or None,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "saving_percent": recent_saving(costs, each.index),
+                "cost_saving_percent": recent_saving(costs, each.index),
             }
         )
     for running in snapshot.recurrences:

@@ -17,7 +17,7 @@ from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.quantities import energy_text, epochs_text, metric_text
+from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.job.recurrences import next_index
@@ -121,16 +121,13 @@ def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> st
 
 
 def _easier_threshold(snapshot: Snapshot) -> str:
-    """The threshold that would be reached, and at which cost."""
+    """The threshold that would be reached, and with which configuration."""
     context = decision_context(snapshot, next_index(snapshot), 0)
     closest = closest_arm(context, range(len(context.space)))
     if closest is None:
         return ""
     chosen = context.space.configurations[closest.arm]
-    return (
-        f"; a threshold of {closest.threshold:.12g} would be reached with batch size {chosen}, whose runs cost "
-        f"{energy_text(closest.cost_joules)} until then"
-    )
+    return f"; a threshold of {closest.threshold:.12g} would be reached, at the lowest cost with batch size {chosen}"
 
 
 def _points(curve: MetricCurve | None) -> Iterable[tuple[float, float]]:

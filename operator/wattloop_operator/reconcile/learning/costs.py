@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wattloop.energy.cost import CostModel
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
@@ -25,6 +26,39 @@ if TYPE_CHECKING:
 
 # Attempts in mode Advise whose mean epoch cost is that of the default configuration.
 MAX_ADVISE_ATTEMPTS = 10
+
+
+class Measure(StrEnum):
+    """What of a recurrence is compared with the default configuration.
+
+    COST: its cost, which has no unit that a person knows. ENERGY: its energy in joules. TIME: its time in seconds.
+    """
+
+    COST = "cost"
+    ENERGY = "energy"
+    TIME = "time"
+
+    def weighted(
+        self, records: Sequence[ObservationRecord], eta: float
+    ) -> tuple[Sequence[ObservationRecord], float, float]:
+        """The records, and the weight of energy with which a cost, divided by the last value, is this measure.
+
+        Args:
+            records: The records.
+            eta: The job's weight of energy in the cost, 0 to 1.
+        """
+        if self is not Measure.TIME:
+            return records, 1.0 if self is Measure.ENERGY else eta, 1.0
+        # C = η·energy + (1−η)·power·time, so at η = 0 the cost by the power is the time.
+        powers = {record.max_power_watts for record in records if record.max_power_watts > 0}
+        if len(powers) > 1:
+            return [_with_power(record, 1.0) for record in records], 0.0, 1.0
+        return records, 0.0, powers.pop() if powers else 1.0
+
+
+@once_per_record
+def _with_power(record: ObservationRecord, max_power_watts: float) -> ObservationRecord:
+    return replace(record, max_power_watts=max_power_watts) if record.max_power_watts > 0 else record
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What a job saved against its default configuration: the one definition that all views show.
 
 The saving of a recurrence is the expected cost of the default configuration (`default_cost_of`) less what all its
-attempts cost. The paid costs are measured, so the interval is that of the default's expected cost. A run of the default
+attempts cost. The paid costs are measured, so the interval is that of the default's expected cost. Energy and time are
+compared in the same way, each with what the default is expected to use or to take (`Measure`). A run of the default
 configuration is the baseline and saves nothing, whatever chance makes of it. Runs that try a configuration or measure
 power limits are what learning cost; the saving of a job includes them. A recurrence that missed its target
 delivered nothing, so it saved nothing: what its trials cost is a cost of learning.
@@ -20,6 +21,7 @@ from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (
+    Measure,
     RecurrenceHistory,
     histories_of,
     known_cost,
@@ -55,21 +57,21 @@ class RecurrenceSaving:
         purpose: What it ran for.
         reached: Whether it reached the target.
         of_default: Whether all its attempts ran the default batch size and parameters.
-        cost_joules: Cost of all its attempts; None if that of one is not known.
-        lost_joules: What it cost without result: of attempts with another configuration, if it missed the target.
+        paid: Cost, energy in joules or time in seconds of all its attempts; None if that of one is not known.
+        lost: What of it was without result: of attempts with another configuration, if it missed the target.
     """
 
     index: int
     purpose: Purpose
     reached: bool
     of_default: bool
-    cost_joules: float | None
-    lost_joules: float = 0.0
+    paid: float | None
+    lost: float = 0.0
 
     @property
     def is_compared(self) -> bool:
         """Whether it is compared with the default configuration."""
-        return self.reached and self.cost_joules is not None and self.purpose is not Purpose.BASELINE
+        return self.reached and self.paid is not None and self.purpose is not Purpose.BASELINE
 
     @property
     def has_saving(self) -> bool:
@@ -82,7 +84,8 @@ class JobSavings:
     """The recurrences of a job towards one target, compared with its default configuration.
 
     Attributes:
-        default: Expected cost in joules of a recurrence in the default configuration; None if not known yet.
+        default: What a recurrence in the default configuration is expected to cost, to use in joules, or to take in
+            seconds; None if not known yet.
         recurrences: The recurrences, by rising index.
         outdated: Whether it is not known because the cost of an epoch has changed since that configuration ran.
         since: Index of the first recurrence of which an epoch of that configuration costs what it costs now.
@@ -112,9 +115,9 @@ class JobSavings:
         return {each.index: each for each in self.recurrences}
 
     @cached_property
-    def saved_joules(self) -> Estimate | None:
-        """Saved so far, learning included; None if not known yet."""
-        return self._joules(self.compared) if self.is_known else None
+    def saved(self) -> Estimate | None:
+        """Saved so far, learning included, in joules or seconds; None if not known yet."""
+        return self._difference(self.compared) if self.is_known else None
 
     @cached_property
     def saved_percent(self) -> Estimate | None:
@@ -122,15 +125,15 @@ class JobSavings:
         return self._percent(self.compared) if self.is_known else None
 
     @cached_property
-    def learning_joules(self) -> Estimate | None:
-        """What trials and the measurement of power limits cost more than the default; None if not known yet.
+    def learning(self) -> Estimate | None:
+        """What trials and measurements of power limits used or took more than the default; None if not known yet.
 
-        It is negative if the trials cost less.
+        It is negative if they used or took less.
         """
         if self.default is None or not self._learning:
             return None
-        saved = self._joules(self._learning)
-        return None if saved is None else Estimate(-saved.value, -saved.high, -saved.low)
+        saved = self._difference(self._learning)
+        return None if saved is None else saved.scaled(-1)
 
     @cached_property
     def latest(self) -> tuple[RecurrenceSaving, ...]:
@@ -146,7 +149,7 @@ class JobSavings:
     @cached_property
     def compared(self) -> tuple[RecurrenceSaving, ...]:
         """The recurrences that the saving is about: those that reached the target, and trials in vain."""
-        return tuple(each for each in self.recurrences if each.is_compared or each.lost_joules)
+        return tuple(each for each in self.recurrences if each.is_compared or each.lost)
 
     @cached_property
     def compared_count(self) -> int:
@@ -160,10 +163,10 @@ class JobSavings:
 
     @property
     def _learning(self) -> tuple[RecurrenceSaving, ...]:
-        return tuple(each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost_joules)
+        return tuple(each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost)
 
     def running(self) -> tuple[tuple[int, Estimate], ...]:
-        """Index of each compared recurrence, and the joules saved up to and including it."""
+        """Index of each compared recurrence, and what was saved up to and including it."""
         found, count, paid = [], 0, 0.0
         for each in self.compared:
             more, cost = _paid((each,))
@@ -173,7 +176,7 @@ class JobSavings:
                 found.append((each.index, saved))
         return tuple(found)
 
-    def _joules(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
+    def _difference(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
         return self._saved(*_paid(recurrences))
 
     def _saved(self, count: int, paid: float) -> Estimate | None:
@@ -204,6 +207,7 @@ def job_savings(
     configuration: Configuration,
     eta: float,
     default: ComparableDefault,
+    measure: Measure = Measure.COST,
     left_out: frozenset[int] = frozenset(),
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
@@ -213,23 +217,29 @@ def job_savings(
         profiles: Its power profiles.
         target: The target; recurrences with another one are not compared.
         configuration: The default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
-        default: What that configuration costs, and which recurrences are compared with it.
+        eta: The job's weight of energy in the cost, 0 to 1.
+        default: What that configuration costs by the same measure, and which recurrences are compared with it.
+        measure: What is compared.
         left_out: Indices of recurrences that have not ended.
     """
     purposes = _Purposes(profiles, configuration)
     compared = []
+    records, weight, size = measure.weighted(records, eta)
     for history in histories_of(records):
         purpose = purposes.add(history)
         if history.latest.target != target or history.index in left_out or history.index < default.since:
             continue
         # The energy of shared GPUs is an upper bound.
         is_shared = any(each.attribution == Attribution.SHARED.value for each in history.records)
-        cost = None if is_shared else history.cost_joules(eta)
+        cost = None if is_shared else history.cost_joules(weight)
         others = [each for each in history.records if not purposes.is_default(each)]
-        lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
+        lost = 0.0 if history.reached else known_cost(others, weight) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)
-        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
+        compared.append(
+            RecurrenceSaving(
+                history.index, purpose, history.reached, of_default, None if cost is None else cost / size, lost / size
+            )
+        )
     return JobSavings(default.cost, tuple(compared), default.outdated, default.since)
 
 
@@ -281,12 +291,12 @@ def _key(record: ObservationRecord) -> tuple[int, str, int]:
 
 
 def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
-    """Number of recurrences that reached the target, and what all of them cost."""
+    """Number of recurrences that reached the target, and what was paid for all of them."""
     count, paid = 0, 0.0
     for each in recurrences:
         if each.is_compared:
             count += 1
-            paid += each.cost_joules or 0.0
+            paid += each.paid or 0.0
         else:
-            paid += each.lost_joules
+            paid += each.lost
     return count, paid

@@ -17,7 +17,7 @@ from statistics import median
 from wattloop.energy.cost import CostModel
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.costs import default_cost_of, ran
+from wattloop_operator.reconcile.learning.costs import Measure, default_cost_of, ran
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import RunCost
 from wattloop_planner.observations import Outcome
@@ -36,7 +36,8 @@ class ComparableDefault:
     """What the default configuration costs, and what that can be compared with.
 
     Attributes:
-        cost: Expected cost in joules of one recurrence; None if not known yet, also while it is outdated.
+        cost: What one recurrence is expected to cost, or its energy in joules or time in seconds; None if not known
+            yet, also while it is outdated.
         since: Index of the first recurrence since which an epoch has cost what it did when the default ran last.
         outdated: Whether the cost is not known because that of an epoch has changed since the default ran.
     """
@@ -51,8 +52,8 @@ def comparable_default(
     profiles: Sequence[PowerProfileRecord],
     default: Configuration,
     *,
-    job_eta: float,
     eta: float,
+    measure: Measure = Measure.COST,
 ) -> ComparableDefault:
     """The default configuration of a job and the recurrences that it can be compared with.
 
@@ -60,16 +61,17 @@ def comparable_default(
         records: Of one job and one target, ordered by (recurrence, attempt).
         profiles: Of the same job.
         default: The job's default configuration.
-        job_eta: The job's weight of energy in the cost, 0 to 1. It decides what is compared.
-        eta: The weight of the cost; 1 for an energy, which is of the same recurrences.
+        eta: The job's weight of energy in the cost, 0 to 1.
+        measure: What is compared. Which recurrences are is the same for each: the cost decides it.
     """
-    known = known_epoch_costs(records, job_eta)
+    known = known_epoch_costs(records, eta)
     since = first_comparable(known, default)
     if is_default_outdated([each for each in known if each[0].recurrence >= since], default):
         return ComparableDefault(None, since, outdated=True)
-    recent = [record for record in records if record.recurrence >= since]
+    recent, weight, size = measure.weighted([record for record in records if record.recurrence >= since], eta)
     # A power profile does not say on which data it was measured.
-    return ComparableDefault(default_cost_of(recent, () if since else profiles, default, eta), since)
+    cost = default_cost_of(recent, () if since else profiles, default, weight)
+    return ComparableDefault(None if cost is None else cost.scaled(1 / size), since)
 
 
 def known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> EpochCosts:

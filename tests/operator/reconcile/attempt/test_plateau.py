@@ -79,7 +79,7 @@ def test_the_prediction_has_an_interval_and_the_chance_to_reach(backend_with: Ba
     assert found.plateau
 
 
-def test_the_condition_names_the_threshold_that_would_be_reached_and_its_cost(backend_with: Backends) -> None:
+def test_the_condition_names_the_threshold_that_would_be_reached_at_the_lowest_cost(backend_with: Backends) -> None:
     backend = backend_with(retryPolicy={"limit": 5})
     backend.reconcile()
     train(backend, backend.running[0])
@@ -88,8 +88,7 @@ def test_the_condition_names_the_threshold_that_would_be_reached_and_its_cost(ba
     assert "none of 2 attempts" in message
     assert "the best was 0.599" in message
     assert "; a threshold of 0.59" in message
-    assert " would be reached with batch size " in message
-    assert "J until then; lower objective.target.threshold" in message
+    assert " would be reached, at the lowest cost with batch size " in message
     assert [each.reason for each in backend.events] == ["TargetUnreachable"]
 
 

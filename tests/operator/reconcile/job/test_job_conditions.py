@@ -41,7 +41,7 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
     assert (never.status, never.reason) == ("True", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
     assert "; the best was 0.6 with batch size 64 after 50 epochs; a threshold of 0.408 would be" in never.message
-    assert "reached with batch size 64, whose runs cost 2.5 kJ until then; lower objective.target" in never.message
+    assert "reached, at the lowest cost with batch size 64; lower objective.target" in never.message
     events = [(each.warning, each.reason) for each in backend.events]
     assert events == [(True, "TargetUnreachable")]
     assert backend.events[0].message.startswith("team/digits: none of 1 attempts (batch sizes 64)")

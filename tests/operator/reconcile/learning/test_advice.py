@@ -116,7 +116,7 @@ def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_seco
     assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
     savings = backend.job.status.savings
     assert savings is not None
-    assert (savings.cost_joules, savings.recurrences) == (None, 0)
+    assert (savings.cost_percent, savings.recurrences) == (None, 0)
 
 
 @pytest.mark.parametrize("policy", [{"zeus": {}}, {"fixed": {}}, {"thompsonSampling": {}}])

@@ -225,7 +225,7 @@ def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
     backend.reconcile()
     status = backend.job.status
     assert (status.best_batch_size, status.savings) == (None, None)
-    assert [each.saving_percent for each in status.recent_recurrences] == [None] * 10
+    assert [each.cost_saving_percent for each in status.recent_recurrences] == [None] * 10
 
 
 def forget_curves(backend: ModelBackend) -> None:
@@ -345,7 +345,7 @@ def test_savings_after_a_changed_target_are_those_of_the_present_one(
     savings = backend.job.status.savings
     assert savings is not None
     # Half of 200 J and of 400 W for 2 s.
-    assert (savings.default_cost_joules, savings.cost_joules, savings.recurrences) == (500, None, 0)
+    assert (savings.default_cost_joules, savings.cost_percent, savings.recurrences) == (500, None, 0)
     unreachable = next(each for each in backend.job.status.conditions if each.type == "TargetUnreachable")
     assert unreachable.status is ConditionStatus.FALSE
 
@@ -374,7 +374,7 @@ def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
     backend.end_workload(name)
     backend.reconcile()
     assert backend.recurrences[name].status.cost is not None
-    assert [each.saving_percent for each in backend.job.status.recent_recurrences[:2]] == [None, None]
+    assert [each.cost_saving_percent for each in backend.job.status.recent_recurrences[:2]] == [None, None]
     savings = backend.job.status.savings
     assert savings is None or savings.recurrences == 0
 

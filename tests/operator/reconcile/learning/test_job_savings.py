@@ -45,7 +45,7 @@ def test_runs_of_the_default_configuration_are_the_baseline(history: Make, recor
     shown = history(*(record(index, energy_joules=each, **DEFAULT) for index, each in enumerate(energies)))
     assert cells(shown) == ["–"] * 4
     assert shown.savings.saved_percent is None
-    assert {row.saving_percent for row in rows_of(shown)} == {None}
+    assert {row.cost_saving_percent for row in rows_of(shown)} == {None}
 
 
 @pytest.mark.parametrize("shared", [0, 1])
@@ -72,7 +72,7 @@ def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
     unfinished = dataclasses.replace(measuring, power_limit_watts=None, measures_power_limits=True)
     again = history(unfinished, limited, profiles=(limits,)).savings
     assert again.recurrences == shown.savings.recurrences, "it ended while it measured"
-    learning = shown.savings.learning_joules
+    learning = shown.savings.learning
     assert learning is not None
     # ½·4000 J + ½·300 W·10 s, of 2750 J.
     assert learning.value == pytest.approx(750.0)
@@ -108,16 +108,16 @@ def test_a_recurrence_is_compared_with_all_its_attempts(history: Make, record: M
     stopped = record(1, 0, batch_size=8, result="Stopped", energy_joules=100.0, time_seconds=1.0, decision_kind="Trial")
     shown = history(record(0, **DEFAULT), stopped, record(1, 1, energy_joules=1000.0, **CHOSEN))
     first, retry, last = rows_of(shown)
-    assert (first.saving_percent, retry.saving_percent) == (None, None)
+    assert (first.cost_saving_percent, retry.cost_saving_percent) == (None, None)
     # 2.5 kJ less 200 J and 2 kJ.
-    assert last.saving_percent == pytest.approx(12.0)
+    assert last.cost_saving_percent == pytest.approx(12.0)
 
 
 def test_what_missed_its_target_saved_nothing(history: Make, record: Make) -> None:
     crashed = record(1, result="Crashed", energy_joules=10.0, time_seconds=1.0, **TRIAL)
     shown = history(record(0, **DEFAULT), crashed, record(2, energy_joules=1000.0, **CHOSEN))
     assert cells(shown)[1] == ""
-    saved, learning = shown.savings.saved_joules, shown.savings.learning_joules
+    saved, learning = shown.savings.saved, shown.savings.learning
     assert saved is not None
     assert learning is not None
     assert (saved.value, learning.value) == (500.0 - 155.0, 155.0)
@@ -150,7 +150,7 @@ PAID = st.lists(
         purpose=st.sampled_from(Purpose),
         reached=st.booleans(),
         of_default=st.booleans(),
-        cost_joules=st.one_of(st.none(), st.floats(1.0, 1e9)),
+        paid=st.one_of(st.none(), st.floats(1.0, 1e9)),
     ),
     max_size=20,
     unique_by=lambda each: each.index,
@@ -162,14 +162,14 @@ def test_no_saving_exceeds_the_default_and_its_parts_add_up(
     recurrences: list[RecurrenceSaving], default: float, width: float
 ) -> None:
     savings = JobSavings(RunCost(*[Estimate(default, default / width, default * width)] * 2), tuple(recurrences))
-    saved, percent, learning = savings.saved_joules, savings.saved_percent, savings.learning_joules
+    saved, percent, learning = savings.saved, savings.saved_percent, savings.learning
     assert (saved is None) == (not savings.is_known)
     for each in (percent, savings.latest_percent, *(savings.of(one.index) for one in recurrences)):
         if each is not None:
             assert each.low <= each.value <= each.high < 100
     if saved is not None:
         chosen = [one for one in savings.compared if one.purpose is Purpose.CHOSEN]
-        of_chosen = sum(default - (one.cost_joules or 0.0) for one in chosen)
+        of_chosen = sum(default - (one.paid or 0.0) for one in chosen)
         expected = of_chosen - (0.0 if learning is None else learning.value)
         assert saved.value == pytest.approx(expected, rel=1e-6, abs=1e-3 * default)
 
@@ -194,13 +194,37 @@ def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
             for index, factor in enumerate(epochs)
         ]
         savings = history(*records).savings
-        paid = sum(each.cost_joules or 0.0 for each in savings.compared)
+        paid = sum(each.paid or 0.0 for each in savings.compared)
         truth = 20_500.0 * math.exp(sd**2 / 2) * chosen_runs - paid
-        saved = savings.saved_joules
+        saved = savings.saved
         assert saved is not None
         held += saved.low <= truth <= saved.high
     # The prior of the spread is wider than the spread of these jobs, so the interval of few runs holds more.
     assert 0.85 <= held / jobs <= 0.99
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_energy_and_time_weighted_as_the_cost_are_the_cost(
+    history: Make, record: Make, profile: Make, eta: float
+) -> None:
+    runs = [record(index, time_seconds=7.0 + index, power_limit_watts=100.0, **DEFAULT) for index in range(3)]
+    limits = profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0))
+    shown = history(*runs, record(3, time_seconds=5.0, **CHOSEN), profiles=(limits,), eta=eta)
+    cost, energy, time = (each.default.expected for each in (shown.savings, shown.energy_savings, shown.time_savings))
+    power = runs[0].max_power_watts
+    assert cost.value == pytest.approx(eta * energy.value + (1 - eta) * power * time.value)
+    assert shown.time_savings.compared[-1].paid == 5.0
+
+
+def test_the_time_that_was_saved_is_the_same_on_gpus_of_another_power(history: Make, record: Make) -> None:
+    runs = [record(index, time_seconds=8.0, **(CHOSEN if index else DEFAULT)) for index in range(3)]
+    other = [*runs[:2], dataclasses.replace(runs[2], max_power_watts=700.0)]
+    expected, found = (history(*each, eta=1.0).time_savings for each in (runs, other))
+    assert found.default is not None
+    assert expected.default is not None
+    ends = [(each.expected.low, each.expected.high) for each in (found.default, expected.default)]
+    assert ends[0] == pytest.approx(ends[1])
+    assert [each.paid for each in found.compared] == [8.0, 8.0]
 
 
 def run_once(backend: ModelBackend, **reported: Any) -> None:
@@ -222,23 +246,28 @@ def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) ->
     assert savings is not None
     # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
     assert savings.default_cost_joules == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
-    unknown = (savings.gpu_energy_joules, savings.cost_joules, savings.money, savings.carbon_grams)
-    assert unknown == (None, None, None, None)
-    assert [each.saving_percent for each in backend.job.status.recent_recurrences] == [None, None]
+    unknown = (savings.gpu_energy_joules, savings.duration_seconds, savings.cost_percent, savings.money)
+    assert (*unknown, savings.carbon_grams) == (None,) * 5
+    assert [each.cost_saving_percent for each in backend.job.status.recent_recurrences] == [None, None]
     figures = backend.job.status.figures
     assert figures is not None
-    assert (figures.saved, figures.metric) == ("not known yet", "0.95")
+    assert (figures.cost_saved, figures.energy, figures.metric) == ("not known yet", "0.2778 kWh", "0.95")
 
 
-def test_saved_energy_is_the_default_energy_minus_the_energy_used(backend_with: Backends) -> None:
+def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(backend_with: Backends) -> None:
     backend = backend_with(objective=OBJECTIVE)
     run_once(backend, joules=7_200_000.0, seconds=1000.0)
-    run_once(backend, joules=3_600_000.0, seconds=1000.0)
+    run_once(backend, joules=3_600_000.0, seconds=400.0)
     first, second = sorted(backend.recurrences.values(), key=lambda each: each.spec.index)[:2]
     assert (first.spec.batch_size, second.spec.batch_size != 64) == (64, True)
     savings = backend.job.status.savings
     assert savings is not None
     assert savings.gpu_energy_joules == pytest.approx(Decimal(3_600_000))
+    assert savings.duration_seconds == pytest.approx(Decimal(600))
+    assert savings.low_duration_seconds < 600 < savings.high_duration_seconds
+    figures = backend.job.status.figures
+    assert figures is not None
+    assert (figures.energy_saved.split()[-1], figures.time_saved.split()[-1]) == ("kWh", "min")
     assert savings.money is not None
     assert (savings.money.amount, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
 

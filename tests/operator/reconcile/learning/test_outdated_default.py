@@ -54,8 +54,8 @@ def test_no_saving_is_stated_against_a_default_that_ran_before_the_data_grew(
     """The default was said to be 999 % cheaper than runs of which each cost half of what it would have."""
     sizes = [32, 128, *[64] * nights]
     shown = history(*attempts(record, sizes, [growth**night for night in range(len(sizes))]))
-    assert (shown.savings.default, shown.savings.outdated, shown.savings.saved_joules) == (None, True, None)
-    assert {row.saving_percent for row in rows_of(shown)} == {None}
+    assert (shown.savings.default, shown.savings.outdated, shown.savings.saved) == (None, True, None)
+    assert {row.cost_saving_percent for row in rows_of(shown)} == {None}
     assert saving_sentence(shown).endswith(f"What was saved is not known yet: {OUTDATED}.")
 
 
@@ -119,8 +119,8 @@ def test_a_default_that_runs_again_on_other_data_says_nothing_of_the_recurrences
     sizes = [32, 64, 128, 64, *[32] * again, 64]
     shown = history(*attempts(record, sizes, [1.0] * 4 + [2.5] * (again + 1)))
     assert shown.savings.since == 4
-    assert [row.saving_percent is None for row in rows_of(shown)] == [True] * (4 + again) + [False]
-    assert rows_of(shown)[-1].saving_percent == pytest.approx(50)
+    assert [row.cost_saving_percent is None for row in rows_of(shown)] == [True] * (4 + again) + [False]
+    assert rows_of(shown)[-1].cost_saving_percent == pytest.approx(50)
     assert {row.default_cost_joules for row in rows_of(shown)[:4]} == {None}
     assert "In all since run 4 (before, an epoch cost another amount), learning" in saving_sentence(shown)
 
@@ -161,7 +161,7 @@ def test_of_the_first_run_of_the_default_on_other_data_no_saving_is_stated(histo
     assert (shown.savings.default, shown.savings.outdated) == (None, True)
     again = history(*attempts(record, [*sizes, 32, 64], [1.0] * 4 + [2.5] * 4))
     assert (again.savings.since, again.savings.outdated) == (4, False)
-    assert rows_of(again)[-1].saving_percent == pytest.approx(50)
+    assert rows_of(again)[-1].cost_saving_percent == pytest.approx(50)
 
 
 def test_a_single_expensive_run_of_the_default_is_no_change_if_others_cost_what_they_did(record: Make) -> None:
@@ -183,8 +183,8 @@ def test_after_a_change_no_power_profile_says_what_the_default_costs(record: Mak
     measured = replace(
         measured, key=replace(measured.key, gpu_product=known[0].gpu_product, gpu_count=known[0].gpu_count)
     )
-    with_profile = comparable_default(known, (measured,), DEFAULT, job_eta=0.5, eta=0.5)
-    without = comparable_default(known, (), DEFAULT, job_eta=0.5, eta=0.5)
+    with_profile = comparable_default(known, (measured,), DEFAULT, eta=0.5)
+    without = comparable_default(known, (), DEFAULT, eta=0.5)
     assert with_profile.since == 4
     assert with_profile == without
 
@@ -197,4 +197,4 @@ def test_the_energy_that_was_saved_is_of_the_recurrences_of_the_cost(history: Ma
         for each in known[2:]
     ]
     shown = history(*known)
-    assert shown.savings_at(1.0).since == shown.savings.since == 0
+    assert shown.energy_savings.since == shown.savings.since == 0
