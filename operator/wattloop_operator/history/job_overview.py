@@ -135,11 +135,8 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
 
 
 def units_of_jobs(jobs: Sequence[JobOverview]) -> Units:
-    """The units of a table of jobs: those of its largest energy and of its longest time."""
-    return Units.of(
-        [joules for each in jobs for joules in (each.energy_joules, each.saved_energy_joules)],
-        [seconds for each in jobs for seconds in (each.time_seconds, each.saved_time_seconds)],
-    )
+    """The units of a table of jobs: those of the recurrences that used most and took longest, as on a job's page."""
+    return Units.of([each.energy_joules for each in jobs], [each.time_seconds for each in jobs])
 
 
 def overview_table(jobs: Sequence[JobOverview]) -> Table:
@@ -147,8 +144,7 @@ def overview_table(jobs: Sequence[JobOverview]) -> Table:
     table, units = Table(box=None, pad_edge=False), units_of_jobs(jobs)
     for name in ("job", "state", "last result"):
         table.add_column(name, overflow="fold")
-    energy, time = f"energy ({units.energy.name})", f"time ({units.time.name})"
-    for name in (energy, time, "cost now, against the default", "energy saved", "time saved"):
+    for name in (f"energy ({units.energy.name})", "cost now", "energy saved", "time saved"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for each in jobs:
@@ -156,7 +152,6 @@ def overview_table(jobs: Sequence[JobOverview]) -> Table:
         cells = (f"{each.namespace}/{each.job}", " ".join(filter(None, (each.state or NONE, each.failure))), last)
         figures = (
             units.energy.number(each.energy_joules),
-            units.time.number(each.time_seconds),
             saving_text(each.latest_cost_saving),
             units.energy.interval_text(each.saved_energy),
             units.time.interval_text(each.saved_time),
