@@ -34,18 +34,18 @@ def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(hi
     sentence = saving_sentence(history(default, trial, *chosen))
     # ½·1000 J + ½·300 W·10 s = 2 kJ, of 2.5 kJ; the trial cost 3.5 kJ.
     assert sentence.startswith(
-        "A recurrence now uses 1 kJ in 10 s (mean of the latest 2), and costs between 5 % more and 39 % less than in "
-        "the default configuration. The default configuration is expected to use 2 kJ (1.526 to 2."
+        "A recurrence now uses 1 kJ in 10 s (mean of the latest 2), and costs 20 % less (5 to 33) than in the default "
+        "configuration. A run of the default configuration is expected to use 2 kJ (1.5"
     )
     assert "Trials and measurements of power limits used 2 kJ more (1." in sentence
-    assert "3 recurrences used between 1.4" in sentence
-    assert "and cost between 31 % more and 24 % less." in sentence
+    assert "3 recurrences used between 0.9" in sentence
+    assert "and cost between 19 % more and 16 % less." in sentence
     assert sentence.endswith("Not counted in it: one recurrence in the default configuration.")
 
 
 def test_no_sentence_claims_the_value_of_a_saving_whose_interval_has_both_signs(history: Make, record: Make) -> None:
-    # Of 2 kJ (1.45 to 2.8), 500 J are less for certain; 1.8 kJ are not.
-    claims = ((500.0, "one recurrence used 1.5 kJ less ("), (1800.0, "one recurrence used between 0.3"))
+    # Of a mean of 2 kJ (1.3 to 3.1), 500 J are less for certain; 1.8 kJ are not.
+    claims = ((500.0, "one recurrence used 1.5 kJ less ("), (1800.0, "one recurrence used between 0.4"))
     for energy_joules, claim in claims:
         records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=energy_joules)]
         assert claim in saving_sentence(history(*records))
