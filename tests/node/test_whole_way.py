@@ -107,8 +107,12 @@ def reported(ended: list[Run]) -> str:
 
 
 def with_decided_limit(ended: list[Run]) -> list[Run]:
-    """Those of one attempt whose power limit was decided before they began."""
-    return [run for run in ended if len(run.attempts) == 1 and "powerLimitWatts" in run.recurrence["spec"]]
+    """Those of one attempt whose power limit was decided before they began, and that were seen to work.
+
+    On a busy machine, the whole work of a run may lie between two looks of different limits.
+    """
+    of_one = [run for run in ended if len(run.attempts) == 1 and run.worked_at]
+    return [run for run in of_one if "powerLimitWatts" in run.recurrence["spec"]]
 
 
 def test_every_recurrence_reaches_its_target_and_shows_its_cost(ended: list[Run]) -> None:
