@@ -70,6 +70,7 @@ def serve_echo(_: str, pipe: Connection) -> None:
 def report(sequence: int) -> Report:
     """The sequence-th report of a process with eight GPUs."""
     return Report(
+        process="first",
         sequence=sequence,
         epoch=float(sequence),
         metric=0.5,

@@ -113,7 +113,7 @@ def test_a_run_reports_why_a_limit_was_refused(agent_fixture: AgentFixture) -> N
         gpus.begin()
         gpus.hold(120.0)
         assert "GPUPowerPolicy fleet allows 150 to 300 watts, the device accepts 100 to 400 watts" in gpus.refusal
-        assert Report.from_json(Report(1, 0.0, power_limit_refusal=gpus.refusal).to_json())
+        assert Report.from_json(Report("p", 1, 0.0, power_limit_refusal=gpus.refusal).to_json())
         gpus.hold(200.0)
         assert (gpus.limit_watts, gpus.refusal) == (200, "")
         gpus.end()

@@ -72,7 +72,7 @@ def report_until(imported):
     # On a busy machine the import of PyTorch takes longer than the progress deadline.
     channel = ReportChannel(os.environ["WATTLOOP_REPORT_URL"], os.environ["WATTLOOP_TOKEN_FILE"])
     while not imported.wait(10):
-        channel.send(Report(sequence=0, epoch=0.0, ranks=RANKS))
+        channel.send(Report(process="p", sequence=0, epoch=0.0, ranks=RANKS))
 
 GROUP = of_attempt("group")
 if GROUP:

@@ -202,7 +202,11 @@ def report_of_target(cluster: DynamicClient, job: str) -> datetime.datetime:
         attempt = attempt_of(recurrences, job, 0, 0)
         progress = {} if attempt is None else attempt.get("status", {}).get("progress", {})
         # Reports are numbered by their time in microseconds.
-        return datetime.datetime.fromtimestamp(progress["sequence"] / 1e6, UTC) if progress.get("reached") else None
+        return (
+            datetime.datetime.fromtimestamp(progress["processes"][-1]["sequence"] / 1e6, UTC)
+            if progress.get("reached")
+            else None
+        )
 
     what, timeout_seconds = f"the target of {job} to be reported", SLOWEST_SECONDS
     return await_recurrences(cluster, RESTRICTED, reached, what=what, timeout_seconds=timeout_seconds)
@@ -237,7 +241,7 @@ def test_a_training_that_would_go_on_is_ended_at_the_target_that_its_metric_show
     status = getattr(outcomes, source)["status"]
     assert status["result"] == "Reached", status
     progress = status["progress"]
-    assert (status["epochs"], progress["evaluations"]) == (str(EPOCHS_TO_TARGET), EPOCHS_TO_TARGET)
+    assert (status["epochs"], progress["processes"][-1]["evaluations"]) == (str(EPOCHS_TO_TARGET), EPOCHS_TO_TARGET)
     assert float(progress["metric"]) == 1.0
     metrics = [epoch / EPOCHS_TO_TARGET for epoch in range(1, EPOCHS_TO_TARGET + 1)]
     assert [float(point["metric"]) for point in progress["curve"]] == pytest.approx(metrics, abs=1e-4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -104,8 +103,9 @@ class Run:
         self._probed: ProbeReport | None = None
         self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
         self._experiments: ExperimentTags | None = None
-        # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
-        self._sequence = time.time_ns() // 1_000_000
+        # No clock orders reports: the operator orders processes by their first ones.
+        self._process = os.urandom(8).hex()
+        self._sequence = 0
         self._in_epochs = False
         self._began = self._ended = False
 
@@ -380,6 +380,7 @@ class Run:
         self._sequence += 1
         progress, choice, samples_per_epoch = self._progress, self._limit_choice, self._progress.samples_per_epoch
         return Report(
+            process=self._process,
             sequence=self._sequence,
             epoch=float(progress.epochs),
             metric=progress.metric,

@@ -34,6 +34,7 @@ MAX_REASON_CHARACTERS = 2000
 MAX_REFUSAL_CHARACTERS = 512
 MAX_FAILURE_CHARACTERS = 64
 MAX_COUNTER_CHARACTERS = 16
+MAX_PROCESS_CHARACTERS = 64
 # Far above real values, so that a sum over an attempt fits the API's decimal strings.
 MAX_NUMBER = 1e14
 MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
@@ -147,17 +148,22 @@ class Report(WireForm):
     """A cumulative report of a training process on its attempt.
 
     Example:
-        >>> Report.from_json({"sequence": 1, "epoch": 1, "metric": float("nan")})
+        >>> Report.from_json({"process": "4f1d", "sequence": 1, "epoch": 1, "metric": float("nan")})
         Traceback (most recent call last):
         wattloop.wire.message_fields.MessageError: metric: found nan, expected a finite number
     """
 
+    process: Annotated[
+        str,
+        String(MAX_PROCESS_CHARACTERS),
+        "Identifies the process that sends the report among all that the attempt ever has, such as a random text that "
+        "it makes when it starts. The epochs of the processes add up, in the order of their first reports.",
+    ]
     sequence: Annotated[
         int,
-        Integer(),
-        "Increases with each report of an attempt, also across its processes, since a process begins with the "
-        "milliseconds since the Unix epoch. A report whose sequence is not above the last one's changes neither epoch "
-        "nor metric.",
+        Integer(minimum=1),
+        "Number of the report, which rises with each report of the process. A report whose sequence is not above the "
+        "process's last one changes neither epoch nor metric.",
     ]
     epoch: Annotated[float, Number(0.0, MAX_NUMBER), "Number of epochs completed by this process."]
     metric: Annotated[

@@ -12,6 +12,7 @@ from wattloop.wire.training_messages import (
     GPU_UUID_PATTERN,
     MAX_COUNTER_CHARACTERS,
     MAX_GPU_UUID_CHARACTERS,
+    MAX_PROCESS_CHARACTERS,
     MAX_RANKS,
     MAX_SCHEDULED_LIMITS,
     MAX_UUID_CHARACTERS,
@@ -30,6 +31,8 @@ MAX_MEASURING_RANKS = 1024
 MAX_EARLIER_INTERVALS = 4
 # As many as pods of an attempt.
 MAX_LIMIT_PODS = 256
+# A process that is started again more often continues the count of the oldest one.
+MAX_PROCESSES = 32
 
 
 class Result(StrEnum):
@@ -196,6 +199,25 @@ class ProfilePoint(ApiModel):
     )
 
 
+class ReportingProcess(ApiModel):
+    """What one process of rank 0 has reported of its training. Started again, it is another process."""
+
+    id: str = Field(
+        description="Identifies the process, as it reports itself; of a training whose log is read, its container.",
+        max_length=MAX_PROCESS_CHARACTERS,
+    )
+    sequence: int = Field(
+        default=0, description="Number of its latest report. Reports with a lower number are ignored.", ge=0
+    )
+    epoch: NonNegativeDecimalString = Field(default=Decimal(0), description="Epochs run by it.")
+    evaluations: int = Field(default=0, description="Number of its evaluations of the metric.", ge=0)
+    consecutive_reached: int = Field(
+        default=0,
+        description="Number of its consecutive evaluations, up to the latest one, that met the threshold.",
+        ge=0,
+    )
+
+
 class LatestReport(ApiModel):
     """The latest report of one process."""
 
@@ -326,18 +348,16 @@ class FinalMetricPrediction(ApiModel):
 class Progress(ApiModel):
     """What the attempt has reported so far."""
 
-    sequence: int = Field(
-        default=0, description="Number of the latest report. Reports with a lower number are ignored.", ge=0
+    processes: Annotated[tuple[ReportingProcess, ...], Field(max_length=MAX_PROCESSES, json_schema_extra=ATOMIC)] = (
+        Field(
+            default=(),
+            description="Processes of rank 0, in the order of their first reports, whatever any clock shows. Their "
+            "epochs add up, and each continues the curve of those before it. If there are more than 32, the oldest "
+            "counts for those before it.",
+        )
     )
-    epoch: NonNegativeDecimalString | None = Field(default=None, description="Epochs run so far.")
-    earlier_epochs: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Epochs run by earlier processes of the attempt. Absent if the reporting process is the first.",
-    )
+    epoch: NonNegativeDecimalString | None = Field(default=None, description="Epochs run so far, by all processes.")
     metric: DecimalString | None = Field(default=None, description="Latest value of the metric.")
-    evaluations: int = Field(
-        default=0, description="Number of evaluations of the metric by the reporting process.", ge=0
-    )
     latest_evaluation: str = Field(
         default="",
         description="Identifies the latest evaluation, if the source of the reports repeats its values.",
@@ -347,11 +367,6 @@ class Progress(ApiModel):
         default=None,
         description="Evaluations of the metric by rising epochs. The first, the latest and the best one are always "
         "present; if there are more than 64, others are dropped where they are densest.",
-    )
-    consecutive_reached: int = Field(
-        default=0,
-        description="Number of consecutive evaluations, up to the latest one, that met the threshold.",
-        ge=0,
     )
     reached: bool = Field(
         default=False,
@@ -473,6 +488,11 @@ class Progress(ApiModel):
         description="Power limits that the node agents hold on the operator's order. Absent if the processes report "
         "their GPUs, and so request limits themselves, or if no limit was ordered.",
     )
+
+    @property
+    def process(self) -> ReportingProcess:
+        """The latest process of rank 0; one without a name before the first report."""
+        return self.processes[-1] if self.processes else ReportingProcess(id="")
 
     @property
     def is_ending(self) -> bool:

@@ -37,6 +37,7 @@ from wattloop_operator.reporting.interfaces import (
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.pod_state import (
     condition_of,
+    container_process,
     first_pods,
     has_ended,
     has_failed,
@@ -168,17 +169,20 @@ class OutputCollector:
             return
         spec = recurrence.spec
         reader = OutputReader(spec.reporting, spec.target, max_epochs=spec.max_epochs)
-        lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
+        container = self._container(recurrence, pod)
+        process = container_process(pod, container)
+        lines = termination_message(pod, container).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
-        target, position = recurrence.spec.target, recurrence.progress.sequence + 1
+        target = recurrence.spec.target
         for evaluation in evaluations[-1:]:
             reaches = target.consecutive_evaluations == 1 and target.run_target.reached_by(evaluation.metric)
             # One report saves a read and a write. Of a training that misses the target, an end in the same report would
             # hide that it diverged or cost too much.
-            self._observe(*key, OutputReport(position, evaluation.metric, evaluation.epoch, finished=reaches))
+            last = OutputReport(1, evaluation.metric, evaluation.epoch, finished=reaches, process=process)
+            self._observe(*key, last)
             if reaches:
                 return
-        self._observe(*key, OutputReport(position + 1, finished=True))
+        self._observe(*key, OutputReport(2, finished=True, process=process))
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         self._announce_unread_lines(recurrence, collected)
@@ -225,13 +229,13 @@ class OutputCollector:
         collected.failures = 0 if before is not None and before.complete else collected.failures
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
             return
-        log = ContainerLog(key[0], name, container)
+        log = ContainerLog(key[0], name, container, container_process(pod, container))
         same = before if before is not None and before.log == log else None
         follower = LogFollower(
             recurrence,
             log,
             self._reader(recurrence, before) if same is None else same.reader,
-            position=max(recurrence.progress.sequence, 0 if before is None else before.position),
+            position=max(_position_of(recurrence, log), 0 if same is None else same.position),
             read_until=0 if same is None else same.read_until,
             follow=not has_ended(pod),
             succeeded=has_ended(pod) and not has_failed(pod),
@@ -261,8 +265,8 @@ class OutputCollector:
         progress = recurrence.progress
         if progress.finished or not self._workload_has_ended(key):
             return
-        position = max(follower.position, progress.sequence) + 1
-        self._observe(*key, OutputReport(position, finished=True))
+        position = max(follower.position, _position_of(recurrence, follower.log)) + 1
+        self._observe(*key, OutputReport(position, finished=True, process=follower.log.process))
 
     def _pod(self, key: Key, recurrence: TrainingRecurrence) -> Pod | None:
         """The newest pod of rank 0 that has started its training container."""
@@ -304,6 +308,11 @@ class OutputCollector:
         collected.failures = min(collected.failures + 1, 10)
         collected.is_delayed = True
         collected.retry_at = self._monotonic() + seconds
+
+
+def _position_of(recurrence: TrainingRecurrence, log: ContainerLog) -> int:
+    """Up to where a log has been read; 0 if nothing of it has counted."""
+    return max((each.sequence for each in recurrence.progress.processes if each.id == log.process), default=0)
 
 
 def _is_open(recurrence: TrainingRecurrence) -> bool:

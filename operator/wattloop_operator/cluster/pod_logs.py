@@ -1,9 +1,9 @@
 """The log of a container as a stream of lines with their times, and the evaluations in it.
 
 The API server forwards the kubelet's log. A stream ends when the container has ended, or with its
-connection; a further stream continues at the time of the last line. The position of a report is the time of its
-line, in nanoseconds. So a line that is read again, after an interrupted connection or by another operator, changes
-nothing.
+connection; a further stream continues at the time of the last line. A report names the container, and its position
+is the time of its line, in nanoseconds, or one more than the position before it if the node's clock was set back. So
+a line that is read again, after an interrupted connection or by another operator, changes nothing.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ class ContainerLog:
         namespace: Namespace of its pod.
         pod: Name of its pod.
         container: Its name.
+        process: See `container_process`.
     """
 
     namespace: str
     pod: str
     container: str
+    process: str
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class LogFollower:
 
     def _report(self, evaluation: Evaluation) -> None:
         metadata = self._recurrence.metadata
-        seen = OutputReport(self.position, evaluation.metric, evaluation.epoch)
+        seen = OutputReport(self.position, evaluation.metric, evaluation.epoch, process=self.log.process)
         for _ in range(MAX_TRIES):
             try:
                 self._observe(metadata.namespace, metadata.name, seen)

@@ -115,9 +115,9 @@ def create_app(
     async def trainer_status(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Merge the status of a callback for Kubeflow Trainer; the answer repeats it, as Kubeflow's does."""
         count_request(service.limits, token)
-        await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
+        pod_uid = await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
         message = await received(request, TrainerStatusMessage, MAX_REPORT_BYTES)
-        await in_thread(lambda: service.receive_status(namespace, name, message.trainerStatus))
+        await in_thread(lambda: service.receive_status(namespace, name, message.trainerStatus, pod_uid))
         return JSONResponse(message.to_json())
 
     @app.get(

@@ -163,8 +163,8 @@ class ReportService:
         """
         return answer_to(self.writer.current(namespace, name), report)
 
-    def receive_status(self, namespace: str, name: str, status: TrainerStatus) -> None:
-        """Merge a status of an authorized callback for Kubeflow Trainer.
+    def receive_status(self, namespace: str, name: str, status: TrainerStatus, pod_uid: str = "") -> None:
+        """Merge a status of an authorized callback for Kubeflow Trainer, of the pod with this UID.
 
         Raises:
             WrongSourceError: The attempt has another reporting source.
@@ -178,7 +178,7 @@ class ReportService:
             raise WrongSourceError(
                 f"{namespace}/{name} has the reporting source {spec.reporting.source}, expected KubeflowTrainer"
             )
-        self.observe(namespace, name, output_report_of(status, spec.reporting, spec.target))
+        self.observe(namespace, name, output_report_of(status, spec.reporting, spec.target, pod_uid))
 
     def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingRecurrence:
         """Merge what an agent did about the power limit of a pod; returns the recurrence as it is now.

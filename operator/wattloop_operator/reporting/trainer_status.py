@@ -79,13 +79,14 @@ class TrainerStatusMessage(WireForm):
     trainerStatus: Annotated[TrainerStatus, "The state of the training."]  # noqa: N815 - the name in the protocol
 
 
-def output_report_of(status: TrainerStatus, reporting: Reporting, target: Target) -> OutputReport:
+def output_report_of(status: TrainerStatus, reporting: Reporting, target: Target, pod_uid: str = "") -> OutputReport:
     """What a status says about an attempt.
 
     Args:
         status: The status.
         reporting: Names the metric.
         target: The target, whose metric it is otherwise.
+        pod_uid: UID of the pod that sent it; empty where there are no pods.
 
     Example:
         >>> metrics = [{"name": "eval_loss", "value": "0.5"}, {"name": "epoch", "value": "2.0"}]
@@ -103,6 +104,8 @@ def output_report_of(status: TrainerStatus, reporting: Reporting, target: Target
         metric=number_in(values.get(name)),
         epoch=next((max(epoch, 0.0) for epoch in epochs if epoch is not None and epoch < float("inf")), None),
         evaluation=_evaluation(values, name),
+        process=pod_uid,
+        has_clock_position=True,
     )
 
 

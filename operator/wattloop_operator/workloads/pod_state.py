@@ -286,6 +286,12 @@ def started_containers(pod: Pod) -> frozenset[str]:
     return frozenset(str(status.get("name")) for status in _container_statuses(pod) if _states(status))
 
 
+def container_process(pod: Pod, container: str) -> str:
+    """Identifies a container among all of its attempt: a container that is started again is another one."""
+    restarts = [each.get("restartCount") or 0 for each in _container_statuses(pod) if each.get("name") == container]
+    return f"{pod['metadata']['uid']}/{next(iter(restarts), 0)}"
+
+
 def termination_message(pod: Pod, container: str) -> str:
     """What a container that has ended wrote into its termination log; the kubelet bounds it to 4 KiB."""
     states = [each.get("state") or {} for each in _container_statuses(pod) if each.get("name") == container]

@@ -17,7 +17,7 @@ def report_of(*joules: int, max_watts: float = 300.0) -> Report:
     gpus = tuple(
         GpuEnergy(f"{GPU}{index}", 7000, 7000 + 1000 * each, 50.0, 150.0 + index) for index, each in enumerate(joules)
     )
-    return Report(1, 1, gpus=gpus, max_power_limit_watts=max_watts, power_limit_watts=250.0)
+    return Report("p", 1, 1, gpus=gpus, max_power_limit_watts=max_watts, power_limit_watts=250.0)
 
 
 def test_energy_is_the_sum_over_gpus_and_cost_weighs_it_with_the_time() -> None:

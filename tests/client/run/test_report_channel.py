@@ -15,7 +15,7 @@ from wattloop.run import report_channel
 from wattloop.run.report_channel import MAX_WAIT_SECONDS, ReportChannel
 from wattloop.wire.training_messages import Answer, Report
 
-REPORT = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1)
+REPORT = Report(process="p", sequence=1, epoch=1.0, metric=0.5, evaluations=1)
 
 
 @dataclass

@@ -51,7 +51,7 @@ def at_operator(url: str, rank: int, seconds: Seconds) -> RankVerdicts:
 
 
 def question(epoch: int, ahead: int) -> Report:
-    return Report(sequence=1, epoch=1.0, verdict_epoch=epoch, epochs_ahead=ahead, ranks=RANKS)
+    return Report(process="p", sequence=1, epoch=1.0, verdict_epoch=epoch, epochs_ahead=ahead, ranks=RANKS)
 
 
 def unexpected(_epoch: int, _ahead: int) -> Report:

@@ -27,55 +27,97 @@ HUGE = 10**5000
 INVALID: dict[str, tuple[Any, str]] = {
     "no object": ([1, 2], "the message: found a list, expected an object"),
     "a text": ("report", "the message: found 'report', expected an object"),
-    "nothing at all": ({}, "sequence: found nothing"),
-    "no epoch": ({"sequence": 1}, "epoch: found nothing"),
-    "an unknown field": ({"sequence": 1, "epoch": 1, "loss": 2}, "found the unknown field 'loss', expected only"),
-    "NaN": ({"sequence": 1, "epoch": 1, "metric": math.nan}, "metric: found nan, expected a finite number"),
-    "infinity": ({"sequence": 1, "epoch": math.inf}, "epoch: found inf, expected a finite number"),
-    "a huge whole number": ({"sequence": 1, "epoch": HUGE}, "epoch: found a number of 16610 bits"),
-    "a huge sequence": ({"sequence": HUGE, "epoch": 1}, "sequence: found a number of 16610 bits"),
-    "a boolean as number": ({"sequence": 1, "epoch": True}, "epoch: found True, expected a finite number"),
-    "a boolean as whole number": ({"sequence": True, "epoch": 1}, "sequence: found True, expected a whole number"),
-    "a fraction as sequence": ({"sequence": 1.5, "epoch": 1}, "sequence: found 1.5, expected a whole number"),
-    "a negative sequence": ({"sequence": -1, "epoch": 1}, "sequence: found -1"),
-    "a negative epoch": ({"sequence": 1, "epoch": -0.5}, "epoch: found -0.5, expected a number from 0"),
-    "a number in quotes": ({"sequence": 1, "epoch": "1"}, "epoch: found '1', expected a finite number"),
-    "a metric beyond bounds": ({"sequence": 1, "epoch": 1, "metric": 1e300}, "metric: found 1e+300"),
-    "a number as boolean": ({"sequence": 1, "epoch": 1, "finished": 1}, "finished: found 1, expected true or false"),
-    "a long product": ({"sequence": 1, "epoch": 1, "gpu_product": "A" * 129}, "gpu_product: found 'AAAA"),
-    "a product with NUL": ({"sequence": 1, "epoch": 1, "gpu_product": "A\0"}, "gpu_product: found 'A\\x00'"),
-    "half a character": ({"sequence": 1, "epoch": 1, "gpu_product": "\ud800"}, "gpu_product: found '\\ud800'"),
+    "nothing at all": ({}, "process: found nothing"),
+    "no epoch": ({"process": "p", "sequence": 1}, "epoch: found nothing"),
+    "an unknown field": (
+        {"process": "p", "sequence": 1, "epoch": 1, "loss": 2},
+        "found the unknown field 'loss', expected only",
+    ),
+    "NaN": (
+        {"process": "p", "sequence": 1, "epoch": 1, "metric": math.nan},
+        "metric: found nan, expected a finite number",
+    ),
+    "infinity": ({"process": "p", "sequence": 1, "epoch": math.inf}, "epoch: found inf, expected a finite number"),
+    "a huge whole number": ({"process": "p", "sequence": 1, "epoch": HUGE}, "epoch: found a number of 16610 bits"),
+    "a huge sequence": ({"process": "p", "sequence": HUGE, "epoch": 1}, "sequence: found a number of 16610 bits"),
+    "a boolean as number": (
+        {"process": "p", "sequence": 1, "epoch": True},
+        "epoch: found True, expected a finite number",
+    ),
+    "a boolean as whole number": (
+        {"process": "p", "sequence": True, "epoch": 1},
+        "sequence: found True, expected a whole number",
+    ),
+    "a fraction as sequence": (
+        {"process": "p", "sequence": 1.5, "epoch": 1},
+        "sequence: found 1.5, expected a whole number",
+    ),
+    "a negative sequence": ({"process": "p", "sequence": -1, "epoch": 1}, "sequence: found -1"),
+    "a negative epoch": ({"process": "p", "sequence": 1, "epoch": -0.5}, "epoch: found -0.5, expected a number from 0"),
+    "a number in quotes": ({"process": "p", "sequence": 1, "epoch": "1"}, "epoch: found '1', expected a finite number"),
+    "a metric beyond bounds": ({"process": "p", "sequence": 1, "epoch": 1, "metric": 1e300}, "metric: found 1e+300"),
+    "a number as boolean": (
+        {"process": "p", "sequence": 1, "epoch": 1, "finished": 1},
+        "finished: found 1, expected true or false",
+    ),
+    "a long product": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "A" * 129},
+        "gpu_product: found 'AAAA",
+    ),
+    "a product with NUL": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "A\0"},
+        "gpu_product: found 'A\\x00'",
+    ),
+    "half a character": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "\ud800"},
+        "gpu_product: found '\\ud800'",
+    ),
     "too many GPUs": (
-        {"sequence": 1, "epoch": 1, "gpus": [GPU] * 65},
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU] * 65},
         "gpus: found 65 entries, expected a list of at",
     ),
-    "GPUs as object": ({"sequence": 1, "epoch": 1, "gpus": GPU}, "gpus: found an object, expected a list"),
-    "a GPU that is none": ({"sequence": 1, "epoch": 1, "gpus": [GPU, 7]}, "gpus[1]: found 7, expected an object"),
-    "the same GPU twice": ({"sequence": 1, "epoch": 1, "gpus": [GPU, GPU]}, "gpus: found the same uuid twice"),
-    "a GPU without uuid": ({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": ""}]}, "gpus[0].uuid: found ''"),
+    "GPUs as object": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": GPU},
+        "gpus: found an object, expected a list",
+    ),
+    "a GPU that is none": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU, 7]},
+        "gpus[1]: found 7, expected an object",
+    ),
+    "the same GPU twice": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU, GPU]},
+        "gpus: found the same uuid twice",
+    ),
+    "a GPU without uuid": (
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": ""}]},
+        "gpus[0].uuid: found ''",
+    ),
     "negative energy": (
-        {"sequence": 1, "epoch": 1, "gpus": [GPU | {"energy_millijoules": 4}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"energy_millijoules": 4}]},
         "gpus[0].energy_millijoules: found 4, expected at least the start's 5: energy is never negative",
     ),
     "a clock that goes back": (
-        {"sequence": 1, "epoch": 1, "gpus": [GPU | {"time_seconds": 0.5}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"time_seconds": 0.5}]},
         "gpus[0].time_seconds: found 0.5, expected at least the start's",
     ),
     "an unknown field of a GPU": (
-        {"sequence": 1, "epoch": 1, "gpus": [GPU | {"watts": 3}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"watts": 3}]},
         "gpus[0]: found the unknown field 'watts'",
     ),
-    "too many limits": ({"sequence": 1, "epoch": 1, "profile": [LIMIT] * 65}, "profile: found 65 entries"),
+    "too many limits": (
+        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT] * 65},
+        "profile: found 65 entries",
+    ),
     "the same limit twice": (
-        {"sequence": 1, "epoch": 1, "profile": [LIMIT, LIMIT | {"power_limit_watts": 300.4}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT, LIMIT | {"power_limit_watts": 300.4}]},
         "profile: found the same power limit twice",
     ),
     "a limit measured over nothing": (
-        {"sequence": 1, "epoch": 1, "profile": [LIMIT | {"epochs": 0}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT | {"epochs": 0}]},
         "profile[0].epochs: found 0, expected a number from 1e-06",
     ),
     "a limit of less than a watt": (
-        {"sequence": 1, "epoch": 1, "profile": [LIMIT | {"power_limit_watts": 0.2}]},
+        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT | {"power_limit_watts": 0.2}]},
         "profile[0].power_limit_watts: found 0.2, expected a number from 1 to 10000",
     ),
 }
@@ -98,7 +140,10 @@ def test_an_invalid_report_is_an_error_that_names_the_field_and_valid_values(bod
     ],
 )
 def test_the_uuid_formats_of_nvml_are_valid(uuid: str) -> None:
-    assert Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid == uuid
+    assert (
+        Report.from_json({"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid
+        == uuid
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +152,7 @@ def test_the_uuid_formats_of_nvml_are_valid(uuid: str) -> None:
 )
 def test_an_invalid_uuid_is_an_error_that_names_its_place(uuid: object) -> None:
     with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's UUID as NVML writes it"):
-        Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
+        Report.from_json({"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
 
 
 def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:
@@ -137,7 +182,8 @@ LIMITS = st.builds(
 INTEGERS = st.integers(0, 2**63 - 1)
 REPORTS = st.builds(
     Report,
-    sequence=INTEGERS,
+    process=TEXTS.filter(bool).map(lambda text: text[: training_messages.MAX_PROCESS_CHARACTERS]),
+    sequence=st.integers(1, 2**63 - 1),
     epoch=numbers(0, training_messages.MAX_NUMBER),
     metric=st.none() | numbers(-training_messages.MAX_NUMBER, training_messages.MAX_NUMBER),
     evaluations=INTEGERS,
@@ -160,6 +206,7 @@ def test_a_report_survives_a_round_trip(report: Report) -> None:
 def test_the_largest_report_fits_the_size_limit() -> None:
     gpu = GpuEnergy(f"MIG-GPU-{'f' * 36}/127/127", 10**14 - 1, 10**14, 123456789.123456789, 1234567890.123456789)
     largest = Report(
+        process="~" * training_messages.MAX_PROCESS_CHARACTERS,
         sequence=2**63 - 1,
         epoch=1 / 3,
         metric=-1 / 3,

@@ -47,9 +47,7 @@ class TestClusterBackend(BackendContract):
         def write_progress(name: str) -> None:
             recurrence = progress_store.read(key.namespace, name)
             assert recurrence is not None
-            progress_store.write(
-                recurrence, Progress(sequence=1, epoch=Decimal(1), metric=Decimal("0.5"), evaluations=1)
-            )
+            progress_store.write(recurrence, Progress(epoch=Decimal(1), metric=Decimal("0.5")))
             operator.sync_cache(key)
 
         return BackendHarness(operator.backend, key, write_progress, lambda name: started[name])

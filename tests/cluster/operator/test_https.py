@@ -102,7 +102,9 @@ def training(
 
 def delivered(channel: ReportChannel, epoch: int) -> bool:
     """Whether the report of an epoch arrives over a new connection."""
-    return channel.send(Report(sequence=epoch, epoch=float(epoch), metric=0.1, evaluations=epoch)) is not None
+    return (
+        channel.send(Report(process="p", sequence=epoch, epoch=float(epoch), metric=0.1, evaluations=epoch)) is not None
+    )
 
 
 def served_by(operator: OperatorProcess) -> str:

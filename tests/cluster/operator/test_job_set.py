@@ -111,7 +111,7 @@ def test_the_silent_rank_of_a_hung_job_set_is_named_with_its_pod_and_node(exampl
     pods = running_pods(example)
     pods.sort(key=lambda pod: str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
     assert example.reconcile() is not None
-    sent = Report(sequence=1, epoch=1.0, metric=2.5, evaluations=1, rank=2, ranks=4)
+    sent = Report(process="p", sequence=1, epoch=1.0, metric=2.5, evaluations=1, rank=2, ranks=4)
     assert example.training_of(pods[1]).channel.send_last(sent, 60.0) is not None
     clock.advance(DEADLINE_SECONDS - 120)
     assert example.reconcile() is not None

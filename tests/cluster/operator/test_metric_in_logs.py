@@ -77,11 +77,15 @@ def test_a_training_that_prints_its_metric_is_ended_at_its_target_and_read_on_by
     logs.write(writer, "epoch 3: accuracy 0.6")
     start()
     status = await_status(cluster, key, name, epoch_is(3))
-    assert status["progress"]["evaluations"] == 3
+    assert status["progress"]["processes"][-1]["evaluations"] == 3
     assert "sinceTime" in logs.requests[-1]
     logs.write(writer, "epoch 4: accuracy 0.92")
     status = await_status(cluster, key, name, lambda status: "result" in status)
-    assert (status["result"], status["epochs"], status["progress"]["evaluations"]) == ("Reached", "4", 4)
+    assert (status["result"], status["epochs"], status["progress"]["processes"][-1]["evaluations"]) == (
+        "Reached",
+        "4",
+        4,
+    )
     # The Job is deleted after the result is written.
     wait_until(
         cluster,

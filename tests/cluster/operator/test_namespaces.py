@@ -135,7 +135,7 @@ def test_only_jobs_in_listed_namespaces_run(
     url = operator.url_of("reporting API")
     answer = httpx.post(
         f"{url}/v1/namespaces/{OTHER_NAMESPACE}/recurrences/outside/progress",
-        json={"sequence": 1, "epoch": 1.0},
+        json={"process": "p", "sequence": 1, "epoch": 1.0},
         headers={"Authorization": f"Bearer {token_of_pod(made, AUDIENCE)}"},
         timeout=60.0,
     )

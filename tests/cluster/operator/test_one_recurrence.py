@@ -96,6 +96,7 @@ def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(driven: Driven
     ranks = {int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): pod for pod in pods}
     for rank, pod in ranks.items():
         sent = Report(
+            process="p",
             sequence=1,
             epoch=1.0,
             metric=0.5,
@@ -126,7 +127,7 @@ def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(driven
     driven.reconcile()
     pods.sort(key=lambda pod: str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
     # The second pod has the first rank, as under torchrun's dynamic rendezvous.
-    sent = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1, ranks=2)
+    sent = Report(process="p", sequence=1, epoch=1.0, metric=0.5, evaluations=1, ranks=2)
     assert driven.training_of(pods[1]).channel.send_last(sent, 60.0) is not None
     driven.reconcile()
     snapshot = driven.operator.backend.snapshot(driven.key)

@@ -38,7 +38,10 @@ def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
     url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{first_of(key)}/progress"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.post(
-        url, json={"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}, headers=headers, timeout=60.0
+        url,
+        json={"process": "p", "sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1},
+        headers=headers,
+        timeout=60.0,
     )
 
 
@@ -102,7 +105,10 @@ def test_a_missing_recurrence_belongs_to_no_pod(
     key, training, _, _ = two_jobs
     url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/none/progress"
     headers = {"Authorization": f"Bearer {token_of_pod(training.pod, AUDIENCE)}"}
-    assert httpx.post(url, json={"sequence": 1, "epoch": 1.0}, headers=headers, timeout=60.0).status_code == 403
+    assert (
+        httpx.post(url, json={"process": "p", "sequence": 1, "epoch": 1.0}, headers=headers, timeout=60.0).status_code
+        == 403
+    )
 
 
 def test_a_script_with_the_client_reports_from_its_pod(

@@ -86,11 +86,11 @@ def test_the_default_policy_is_thompson_sampling(name: str, policy: PolicyName) 
 
 
 def test_a_model_is_immutable_and_rejects_unknown_fields() -> None:
-    progress = Progress(sequence=1)
+    progress = Progress(ranks=1)
     with pytest.raises(ValidationError, match="frozen"):
-        progress.sequence = 2  # type: ignore[misc]
+        progress.ranks = 2  # type: ignore[misc]
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
-        Progress.from_wire({"sequense": 1})
+        Progress.from_wire({"rank": 1})
 
 
 def test_unused_fields_of_metadata_are_ignored() -> None:

@@ -126,15 +126,21 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
     "reconcile.attempt.progress:_published": {"trec.status.progress.published": "path digest"},
-    "reconcile.attempt.progress:_training_update": {
-        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
-        "reached published finished powerLimitWatts powerLimitRefusal",
+    "reconcile.attempt.progress:_with_training": {
+        "trec.status.progress": "processes epoch metric curve diverged reached published finished powerLimitWatts "
+        "powerLimitRefusal",
+        "trec.status.progress.processes[]": "id sequence epoch evaluations consecutiveReached",
     },
     "api.curve_field:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
-    "reconcile.attempt.progress:_merge_readings": {
-        "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds "
-        "uncertaintyMillijoules",
+    "reconcile.energy.counted_intervals:_interval_of": {
+        f"trec.status.progress.gpus[]{part}": "startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds "
+        "uncertaintyMillijoules counter"
+        for part in ("", ".earlier[]", ".oldest")
     },
+    "reconcile.energy.counted_intervals:_first_reading": {
+        "trec.status.progress.gpus[]": "uuid rank place devices shared"
+    },
+    "reconcile.energy.counted_intervals:_with_interval": {"trec.status.progress.gpus[]": "earlier oldest"},
     "reconcile.energy.recent_power:_with_recent": {"trec.status.progress.gpus[]": "recent"},
     "reconcile.energy.recent_power:_power_between": {
         "trec.status.progress.gpus[].recent": "powerWatts seconds time startTimeSeconds"

@@ -10,7 +10,7 @@ import pytest
 
 from support.backends.model_backend import job
 from support.recurrence_objects import recurrence_object
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.attempt_state import Progress, ReportingProcess
 from wattloop_operator.cluster import output_collector
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.cluster.api_transport import Request, StatusError
@@ -21,6 +21,7 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
 NAME, POD = "digits-0", "digits-0-abcde"
+PROCESS = f"uid-of-{POD}/0"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid", "controller": True}
 LABELS = {
     "wattloop.dev/job": "digits",
@@ -98,6 +99,7 @@ class Cluster:
         owner: str = "",
         message: str = "",
         container: str = "train",
+        restarts: int = 0,
     ) -> None:
         state = {"Pending": {}, "Running": {"running": {"startedAt": "2026-03-01T12:00:00Z"}}}.get(
             phase, {"terminated": {"exitCode": 0, "message": message}}
@@ -112,7 +114,10 @@ class Cluster:
                 "ownerReferences": [OWNER | ({"uid": owner} if owner else {})],
             },
             "spec": {},
-            "status": {"phase": phase, "containerStatuses": [{"name": container, "state": state}]},
+            "status": {
+                "phase": phase,
+                "containerStatuses": [{"name": container, "state": state, "restartCount": restarts}],
+            },
         }
         self.pods[name] = body
         self.cache.put_pod(body)
@@ -137,7 +142,8 @@ class Cluster:
 
     def _observe(self, seen: OutputReport) -> None:
         self.observed.append(seen)
-        progress = Progress(sequence=seen.position, finished=seen.finished).to_wire()
+        process = ReportingProcess(id=seen.process, sequence=seen.position)
+        progress = Progress(processes=(process,), finished=seen.finished).to_wire()
         self.write_recurrence(progress=progress)
 
 
@@ -160,14 +166,14 @@ def test_a_log_is_followed_while_its_pod_runs_and_then_read_to_its_end() -> None
     assert not cluster.observed[-1].finished
     cluster.workload("Complete")
     cluster.collect()
-    assert cluster.observed[-1] == OutputReport(2_000_000_001, finished=True)
+    assert cluster.observed[-1] == OutputReport(2_000_000_001, finished=True, process=PROCESS)
     assert cluster.collect() == []
     assert len(cluster.observed) == 3
 
 
 def test_another_operator_reads_the_log_again_and_reports_what_follows_the_position_of_the_progress() -> None:
     cluster = Cluster()
-    cluster.write_recurrence(progress={"sequence": 1_000_000_000})
+    cluster.write_recurrence(progress={"processes": [{"id": PROCESS, "sequence": 1_000_000_000}]})
     cluster.pod("Running")
     assert cluster.collect() == [(POD, "train", 0, True)]
     assert [seen.metric for seen in cluster.observed] == [0.2]
@@ -226,6 +232,18 @@ def test_the_log_of_the_pod_that_replaces_a_failed_one_is_read() -> None:
     assert cluster.observed[-1].metric == 0.3
 
 
+def test_a_container_that_is_started_again_is_read_whatever_its_clock_shows() -> None:
+    cluster = Cluster()
+    cluster.logs[POD] = LINES.replace(b"1970", b"1971")
+    cluster.pod("Running")
+    cluster.collect()
+    cluster.logs[POD] = LINES
+    cluster.pod("Running", restarts=1)
+    assert cluster.collect() == [(POD, "train", 0, True)]
+    assert [seen.metric for seen in cluster.observed] == [0.1, 0.2, 0.1, 0.2]
+    assert [seen.process[-2:] for seen in cluster.observed] == ["/0", "/0", "/1", "/1"]
+
+
 @pytest.mark.parametrize(("phase", "metrics"), [("Failed", []), ("Succeeded", [0.95])])
 def test_a_value_that_may_precede_a_training_counts_if_the_pod_ended_well(phase: str, metrics: list[float]) -> None:
     cluster = Cluster()
@@ -264,7 +282,7 @@ def test_the_log_of_a_deleted_pod_ends_the_wait_for_it() -> None:
     cluster.workload("Failed")
     for _ in range(3):
         cluster.collect()
-    assert cluster.observed == [OutputReport(1, finished=True)]
+    assert cluster.observed == [OutputReport(1, finished=True, process=PROCESS)]
 
 
 def test_a_missing_right_is_logged_and_tried_again(caplog: Any) -> None:
@@ -287,10 +305,16 @@ def test_an_attempt_with_a_result_is_read_no_further() -> None:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("epoch=3 accuracy=0.71\nepoch=4 accuracy=0.99\n", [OutputReport(1, 0.99, 4.0, finished=True)]),
-        ("epoch=4 accuracy=0.51\n", [OutputReport(1, 0.51, 4.0), OutputReport(2, finished=True)]),
-        ("Killed", [OutputReport(2, finished=True)]),
-        ("", [OutputReport(2, finished=True)]),
+        (
+            "epoch=3 accuracy=0.71\nepoch=4 accuracy=0.99\n",
+            [OutputReport(1, 0.99, 4.0, finished=True, process=PROCESS)],
+        ),
+        (
+            "epoch=4 accuracy=0.51\n",
+            [OutputReport(1, 0.51, 4.0, process=PROCESS), OutputReport(2, finished=True, process=PROCESS)],
+        ),
+        ("Killed", [OutputReport(2, finished=True, process=PROCESS)]),
+        ("", [OutputReport(2, finished=True, process=PROCESS)]),
     ],
 )
 def test_the_final_metric_is_read_from_the_termination_message_with_the_end_if_it_meets_the_target(
@@ -370,7 +394,7 @@ def test_a_log_that_names_the_metric_in_no_form_that_counts_is_announced_once_wh
     ).encode()
     cluster.pod("Running")
     if read_before:
-        cluster.write_recurrence(progress={"sequence": 0, "metric": "0.8"})
+        cluster.write_recurrence(progress={"metric": "0.8"})
     for _ in range(3):
         cluster.collect()
     if read_before:
@@ -385,7 +409,7 @@ def test_a_line_that_several_ranks_print_is_announced_once_also_after_evaluation
     cluster = Cluster()
     cluster.logs[POD] = b"".join(b"1970-01-01T00:00:%02dZ accuracy=0.5\n" % second for second in range(1, 4))
     cluster.pod("Running")
-    cluster.write_recurrence(progress={"sequence": 0, "metric": "0.4"})
+    cluster.write_recurrence(progress={"metric": "0.4"})
     for _ in range(3):
         cluster.collect()
     [(about, event)] = cluster.announced

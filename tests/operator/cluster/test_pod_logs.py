@@ -30,7 +30,7 @@ from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.learning.decision import sample_decision
 
-LOG = ContainerLog("team", "digits-0-abcde", "train")
+LOG = ContainerLog("team", "digits-0-abcde", "train", "uid/0")
 EPOCHS = [f"1970-01-01T00:00:0{second}.25Z epoch={second} accuracy=0.{second}\n".encode() for second in range(1, 6)]
 
 
@@ -97,7 +97,10 @@ def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:
     seen: list[OutputReport] = []
     reader = follower(lambda _: iter([EPOCHS[0] + b"1970-01-01T00:00:01.3Z loss=1\n", EPOCHS[1]]), seen)
     reader.run()
-    assert seen == [OutputReport(1_250_000_000, 0.1, 1.0), OutputReport(2_250_000_000, 0.2, 2.0)]
+    assert seen == [
+        OutputReport(1_250_000_000, 0.1, 1.0, process="uid/0"),
+        OutputReport(2_250_000_000, 0.2, 2.0, process="uid/0"),
+    ]
     assert reader.complete
 
 

@@ -58,7 +58,7 @@ class Served:
     def delivered(self) -> bool:
         """Whether a training's report arrives, over a new connection, with the certificates of the trusted file."""
         channel = ReportChannel(self.service.url, certificate_authority_file=str(self.trusted))
-        return channel.send(Report(sequence=1, epoch=1.0)) is not None
+        return channel.send(Report(process="p", sequence=1, epoch=1.0)) is not None
 
     def delivered_by_agent(self) -> bool:
         """Whether a node agent's report arrives."""

@@ -80,7 +80,7 @@ class LocalTraining:
             (now,) = agent.energy()
         energy, seconds = now.cumulative_millijoules, now.clock_seconds
         gpu = GpuEnergy(now.uuid, energy, energy, seconds, seconds, counter=now.counter)
-        self.service.receive(KEY.namespace, self.attempt.metadata.name, Report(1, 1.0, gpus=(gpu,)))
+        self.service.receive(KEY.namespace, self.attempt.metadata.name, Report("p", 1, 1.0, gpus=(gpu,)))
 
     def work(self) -> None:
         self.node.gpus.occupy(0, work=WORK, intensity=0.8)

@@ -48,7 +48,7 @@ def running(index: int, reason: str = "r", progress: dict[str, Any] | None = Non
 def progress(epoch: int, joules: int, seconds: int) -> dict[str, Any]:
     gpu = {"uuid": GPU, "startEnergyMillijoules": 5000, "energyMillijoules": 5000 + joules * 1000}
     times = {"startTimeSeconds": "100", "timeSeconds": str(100 + seconds)}
-    return {"sequence": epoch, "epoch": str(epoch), "metric": "0.907941254456", "gpus": [gpu | times]}
+    return {"epoch": str(epoch), "metric": "0.907941254456", "gpus": [gpu | times]}
 
 
 def shown(

@@ -46,7 +46,8 @@ LIMITS = st.builds(
 )
 REPORTS = st.builds(
     Report,
-    sequence=st.integers(0, 5) | st.just(2**63 - 1),
+    process=st.sampled_from("ab"),
+    sequence=st.integers(1, 5) | st.just(2**63 - 1),
     epoch=numbers(0, training_messages.MAX_NUMBER),
     metric=st.none() | numbers(-training_messages.MAX_NUMBER, training_messages.MAX_NUMBER),
     evaluations=st.integers(0, 5) | st.just(2**63 - 1),

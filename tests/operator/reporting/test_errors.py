@@ -73,11 +73,17 @@ def test_an_invalid_recurrence_name_is_rejected(api: Api, name: str) -> None:
 
 
 WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
-    "NaN": (b'{"sequence": 1, "epoch": 1, "metric": NaN}', "expected JSON: found NaN, expected a finite number"),
-    "infinity": (b'{"sequence": 1, "epoch": Infinity}', "found Infinity, expected a finite number"),
-    "a number beyond floats": (b'{"sequence": 1, "epoch": 1e999}', "epoch: found inf, expected a finite number"),
+    "NaN": (
+        b'{"process": "p", "sequence": 1, "epoch": 1, "metric": NaN}',
+        "expected JSON: found NaN, expected a finite number",
+    ),
+    "infinity": (b'{"process": "p", "sequence": 1, "epoch": Infinity}', "found Infinity, expected a finite number"),
+    "a number beyond floats": (
+        b'{"process": "p", "sequence": 1, "epoch": 1e999}',
+        "epoch: found inf, expected a finite number",
+    ),
     "endless digits": (
-        b'{"sequence": 1' + b"0" * 5000 + b', "epoch": 1}',
+        b'{"process": "p", "sequence": 1' + b"0" * 5000 + b', "epoch": 1}',
         "JSON: a whole number of more than 4300 digits",
     ),
     "deep nesting": (b"[" * 60_000, "expected JSON: lists or objects nested too deeply"),
@@ -89,10 +95,13 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "negative energy": ({"gpus": [GPU | {"energy_millijoules": 4}]}, "energy is never negative"),
     "too many GPUs": ({"gpus": [GPU | {"uuid": f"GPU-{index}"} for index in range(65)]}, "gpus: found 65 entries"),
     "the same GPU twice": ({"gpus": [GPU, GPU]}, "the same uuid twice"),
-    "an unknown field": ({"loss": 1}, "found the unknown field 'loss', expected only sequence, epoch, metric"),
-    "a boolean": ({"sequence": True}, "sequence: found True"),
+    "an unknown field": ({"loss": 1}, "found the unknown field 'loss', expected only process, sequence, epoch, metric"),
+    "a boolean": ({"process": "p", "sequence": True}, "sequence: found True"),
     "a NUL": ({"gpu_product": "A\0B"}, "gpu_product: found 'A\\x00B'"),
-    "half a character": (b'{"sequence": 1, "epoch": 1, "gpu_product": "\\ud800"}', "gpu_product: found '\\ud800'"),
+    "half a character": (
+        b'{"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "\\ud800"}',
+        "gpu_product: found '\\ud800'",
+    ),
 }
 
 

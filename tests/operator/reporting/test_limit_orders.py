@@ -122,7 +122,7 @@ def test_a_refusal_of_the_agent_is_shown_in_the_progress() -> None:
 
 def test_an_attempt_without_a_limit_is_read_once_a_while() -> None:
     attempts = attempt(NONE)
-    attempts.write(attempts.recurrence or pytest.fail("there is an attempt"), Progress(sequence=1))
+    attempts.write(attempts.recurrence or pytest.fail("there is an attempt"), Progress(ranks=2))
     operator = Operator(attempts)
     for _ in range(int(CACHE_SECONDS / 5) - 1):
         assert operator.order() is None
@@ -132,14 +132,14 @@ def test_an_attempt_without_a_limit_is_read_once_a_while() -> None:
 def test_where_pods_have_the_socket_a_report_without_gpus_is_awaited() -> None:
     operator = Operator(attempt(FIXED), sockets=True)
     assert operator.order() is None
-    operator.reports.receive("team", "digits-0", Report(sequence=1, epoch=0))
+    operator.reports.receive("team", "digits-0", Report(process="p", sequence=1, epoch=0))
     assert operator.order() == PodLimit(POD, 300.0)
 
 
 def test_a_process_that_reports_its_gpus_requests_its_limit_itself() -> None:
     operator = Operator(attempt(FIXED), sockets=True)
     gpu = GpuEnergy("GPU-0", 0, 1000, 1.0, 2.0)
-    operator.reports.receive("team", "digits-0", Report(sequence=1, epoch=0, gpus=(gpu,)))
+    operator.reports.receive("team", "digits-0", Report(process="p", sequence=1, epoch=0, gpus=(gpu,)))
     assert operator.order() is None
 
 

@@ -39,7 +39,7 @@ def writer_of(progress_store: MemoryProgressStore) -> ProgressWriter[ReceivedRep
 
 def epoch(number: int, **changes: object) -> ReceivedReport:
     gpu = GpuEnergy("GPU-0", 0, 1000 * number, 1.0, 1.0 + number)
-    report = Report(sequence=number, epoch=float(number), metric=0.5, evaluations=number, gpus=(gpu,))
+    report = Report(process="p", sequence=number, epoch=float(number), metric=0.5, evaluations=number, gpus=(gpu,))
     return ReceivedReport(replace(report, **changes), NOW)  # type: ignore[arg-type]
 
 

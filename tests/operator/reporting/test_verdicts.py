@@ -43,6 +43,7 @@ def question(rank: int, epoch: int, *, sequence: int = 0, metric: float = 0.1, a
     """A rank's report at the end of an epoch, in which it asks whether to go on."""
     energy = JOULES_PER_EPOCH * epoch * 1000
     return Report(
+        process="p",
         sequence=sequence or epoch,
         epoch=float(epoch),
         metric=metric if rank == 0 else None,

@@ -169,10 +169,10 @@ def test_a_body_that_is_not_json_is_rejected(store: Store, body: dict[str, objec
 
 def test_a_field_that_this_version_does_not_know_is_left_out_of_a_stored_object(store: Store) -> None:
     """A database outlives the version that wrote it: fields are removed from an unreleased API."""
-    status = {"devices": 2, "goneField": 1, "progress": {"sequence": 7, "goneField": {"deep": 1}}}
+    status = {"devices": 2, "goneField": 1, "progress": {"ranks": 7, "goneField": {"deep": 1}}}
     stored = store.objects.create(KIND, "team", "gone", recurrence(status=status))
     read = stored.read_as(TrainingRecurrence)
-    assert (read.status.devices, read.status.progress) == (2, Progress(sequence=7))
+    assert (read.status.devices, read.status.progress) == (2, Progress(ranks=7))
     assert read.metadata.resource_version == str(stored.resource_version)
 
 

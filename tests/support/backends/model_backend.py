@@ -331,6 +331,7 @@ class ModelBackend:
 
 def report(
     *,
+    process: str = "first",
     sequence: int = 1,
     epoch: float = 1,
     metric: float | None = None,
@@ -351,6 +352,7 @@ def report(
         for index in range(gpus)
     )
     return Report(
+        process=process,
         sequence=sequence,
         epoch=epoch,
         metric=metric,

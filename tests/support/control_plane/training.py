@@ -69,6 +69,7 @@ class Training:
         self._sequence += 1
         return self.channel.send_last(
             Report(
+                process="p",
                 sequence=self._sequence,
                 epoch=epoch,
                 metric=metric,

@@ -22,7 +22,7 @@ from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavail
 FLOOD_REQUESTS = 800
 FLOOD_THREADS = 16
 FLOOD_CONNECTIONS = 200
-REPORT = {"sequence": 1_000_000, "epoch": 1.0, "metric": 1.0, "finished": True}
+REPORT = {"process": "p", "sequence": 1_000_000, "epoch": 1.0, "metric": 1.0, "finished": True}
 STATUS = {"status": {"result": "Reached"}}
 API_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -60,7 +60,7 @@ def main() -> None:
                 ),
                 "flood of reports": flood(f"{victim_url}/progress", own_token),
                 "flood of its own reports": timed_flood(
-                    f"{own_url}/progress", own_token, {"sequence": 1, "epoch": 0.0}
+                    f"{own_url}/progress", own_token, {"process": "p", "sequence": 1, "epoch": 0.0}
                 ),
                 "flood of connections": connections(environment["WATTLOOP_AGENT_SOCKET"]),
             }

@@ -36,7 +36,7 @@ from wattloop_operator.store import Store, open_store
 
 KIND = "TrainingRecurrence"
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-BODY: dict[str, Any] = {"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}
+BODY: dict[str, Any] = {"process": "p", "sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}
 
 
 @dataclass(frozen=True)

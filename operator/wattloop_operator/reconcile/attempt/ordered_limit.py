@@ -70,7 +70,7 @@ def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> boo
         return False
     if spec.power_limit_watts is None and not spec.profile_power_limits:
         return False
-    return not may_have_socket or progress.sequence > 0 or progress.epoch is not None
+    return not may_have_socket or bool(progress.processes) or progress.epoch is not None
 
 
 def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | None:

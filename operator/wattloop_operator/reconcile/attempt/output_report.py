@@ -1,8 +1,8 @@
 """Reports that Wattloop makes from what it sees of a training that does not use the client.
 
 A training that uses the client counts its evaluations and numbers its reports. Of another training,
-Wattloop sees single values: a line of its output, or a status in another protocol. Each has a position
-that rises, such as the time of the line, so that a value that is seen twice counts once.
+Wattloop sees single values: a line of its output, or a status in another protocol. Each has a process, such
+as the container, and a position in it that rises, so that a value that is seen twice counts once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from wattloop.wire.training_messages import MAX_NUMBER, GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.attempt_state import Progress, ReportingProcess
 
 # Some libraries write epochs with two decimals. A smaller decrease is no restart of the training.
 EPOCH_ROUNDING = 0.01
@@ -51,6 +51,10 @@ class OutputReport:
             a new one.
         gpus: The GPUs.
         finished: Whether nothing more follows.
+        process: The process that it was seen of; a container that is started again is another one.
+        has_clock_position: Whether the position is a time of the process's clock, which may be set back: more epochs
+            are newer then too. Fewer epochs at an earlier time are of a late status, or of a training that was
+            started again in the same process after the clock was set back: they do not count.
     """
 
     position: int
@@ -59,6 +63,8 @@ class OutputReport:
     evaluation: str = ""
     gpus: ObservedGpus = ObservedGpus()
     finished: bool = False
+    process: str = ""
+    has_clock_position: bool = False
 
 
 def report_of(before: Progress, seen: OutputReport) -> Report:
@@ -69,8 +75,9 @@ def report_of(before: Progress, seen: OutputReport) -> Report:
         seen: What was seen.
     """
     evaluated = seen.metric is not None and (not seen.evaluation or seen.evaluation != before.latest_evaluation)
-    # Of the current process.
-    epochs_before = float((before.epoch or 0) - (before.earlier_epochs or 0))
+    known = (each for each in reversed(before.processes) if each.id == seen.process)
+    process = next(known, ReportingProcess(id=seen.process))
+    epochs_before = float(process.epoch)
     if seen.epoch is None:
         epoch = epochs_before + (1 if evaluated else 0)
     else:
@@ -78,12 +85,14 @@ def report_of(before: Progress, seen: OutputReport) -> Report:
         epoch = epochs_before if is_rounded else seen.epoch
     finite = seen.metric is not None and math.isfinite(seen.metric)
     metric = min(max(seen.metric, -MAX_NUMBER), MAX_NUMBER) if seen.metric is not None and finite else None
+    is_clock_behind = seen.has_clock_position and seen.position <= process.sequence and epoch > epochs_before
     return Report(
-        sequence=seen.position,
+        process=seen.process,
+        sequence=process.sequence + 1 if is_clock_behind else seen.position,
         epoch=min(epoch, MAX_NUMBER),
         metric=metric if evaluated else None,
         diverged=evaluated and not finite,
-        evaluations=before.evaluations + (1 if evaluated else 0),
+        evaluations=process.evaluations + (1 if evaluated else 0),
         gpus=seen.gpus.energies,
         gpu_product=seen.gpus.product,
         max_power_limit_watts=seen.gpus.max_power_limit_watts,

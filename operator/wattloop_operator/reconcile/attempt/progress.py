@@ -3,9 +3,10 @@
 Reports are cumulative and may arrive late, twice or out of order, from several processes. Energy is that of
 all processes (`reconcile.energy.counted_intervals`) and ranks (`reconcile.energy.limit_measurements`). The
 metric is that of the newest report of rank 0, and each of its evaluations is a point of the curve. Whether the
-target is reached is decided here, not by the process. A process that restarts within its attempt counts
-epochs and evaluations from 0: the epochs of its predecessors are added, so that its curve continues
-theirs, and its evaluations begin a new sequence.
+target is reached is decided here, not by the process. A process that is started again within its attempt is
+another process, which counts its reports, epochs and evaluations from 0. Processes are ordered by their
+first reports, and the reports of one by their numbers: no clock takes part, neither the sender's nor the
+operator's. The epochs of the processes add up, so that each continues the curve of those before it.
 
 A curve has a bounded size. The first, the latest and the best evaluation are always kept. Of the others, the
 one whose neighbours are closest to each other in epochs is dropped when the curve is full, so that the
@@ -14,10 +15,12 @@ remaining ones stay spread over all epochs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, Report
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.attempt_state import MAX_PROCESSES, Progress, ReportingProcess
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
@@ -44,12 +47,14 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress after a report; equal to the current one if the report is not new."""
     before = recurrence.progress
     gpus = readings_after(before.gpus, report, max_gpus(recurrence))
-    is_newest = report.rank == 0 and report.sequence > before.sequence
+    place = _place_of(before.processes, report)
+    is_newest = place is not None and place >= len(before.processes) - 1
     ranks = min(ranks_after(before, report), MAX_RANKS)
     progress = before.model_copy(
         update={
             "ranks": ranks,
-            **ends_after(before, report),
+            # A late report tells nothing of the processes that run now.
+            **(ends_after(before, report) if is_newest or report.rank else {}),
             "batch_size": report.batch_size or before.batch_size,
             "gpus": gpus,
             "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
@@ -57,9 +62,10 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
             "max_power_limit_watts": _max_power(report, devices_at_once(gpus)) or before.max_power_limit_watts,
         }
     )
+    if place is not None:
+        progress = _with_training(recurrence, progress, report, place, is_newest=is_newest)
     if is_newest:
-        progress = progress.model_copy(update=_training_update(recurrence, before, report))
-        progress = with_probes(progress, report.probes, restarted=_has_restarted(before, report))
+        progress = with_probes(progress, report.probes, restarted=0 < len(before.processes) == place)
     return progress.model_copy(update={"first_epoch": first_epoch_mark(progress)})
 
 
@@ -72,10 +78,14 @@ def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) ->
     progress = progress_after(recurrence, report_of(before, seen))
     # It comes from no process, so it tells nothing of the end or the restart of one.
     progress = progress.model_copy(update={"ended_ranks": before.ended_ranks, "first_failure": before.first_failure})
-    is_new = progress.evaluations != before.evaluations or progress.diverged != before.diverged
+    is_new = _evaluations(progress) != _evaluations(before) or progress.diverged != before.diverged
     if not (is_new and seen.evaluation):
         return progress
     return progress.model_copy(update={"latest_evaluation": seen.evaluation})
+
+
+def _evaluations(progress: Progress) -> list[int]:
+    return [process.evaluations for process in progress.processes]
 
 
 def max_gpus(recurrence: TrainingRecurrence) -> int:
@@ -86,42 +96,89 @@ def max_gpus(recurrence: TrainingRecurrence) -> int:
     return min(MAX_GPUS_PER_DEVICE * recurrence.status.devices or MAX_GPUS_OF_ATTEMPT, MAX_GPUS_OF_ATTEMPT)
 
 
-def _training_update(recurrence: TrainingRecurrence, before: Progress, report: Report) -> dict[str, object]:
-    """The fields that a newer report of rank 0 changes."""
-    if _has_restarted(before, report):
-        earlier_epochs = before.epoch
-        before = before.model_copy(update={"evaluations": 0, "consecutive_reached": 0})
-    else:
-        earlier_epochs = before.earlier_epochs
-    epoch = to_decimal(min(report.epoch + float(earlier_epochs or 0), MAX_NUMBER))
-    update: dict[str, object] = {
-        "sequence": report.sequence,
-        "epoch": epoch,
-        "earlier_epochs": earlier_epochs,
-        "evaluations": before.evaluations,
-        "consecutive_reached": before.consecutive_reached,
-        "power_limit_watts": _rounded(report.power_limit_watts),
-        "power_limit_refusal": report.power_limit_refusal,
-        "finished": before.finished or report.finished,
-    }
-    if report.diverged:
-        update |= {"diverged": True, "evaluations": report.evaluations, "consecutive_reached": 0}
-    elif report.metric is not None and report.evaluations > before.evaluations:
-        target = recurrence.spec.target.run_target
-        consecutive = _consecutive_reached(before, report) if target.reached_by(report.metric) else 0
-        curve = curve_with(before.curve, float(epoch), report.metric, maximize=target.maximize)
-        is_trial = recurrence.spec.decision.kind is DecisionKind.TRIAL
-        update |= {
-            "metric": to_decimal(report.metric),
-            "curve": curve,
-            "diverged": before.diverged or (is_trial and has_moved_away(curve, target)),
-            "evaluations": report.evaluations,
+def _place_of(processes: Sequence[ReportingProcess], report: Report) -> int | None:
+    """The place among the processes of rank 0 of the one that sent a report; None if the report is not new.
+
+    A process that was not seen before is the last one, and so is one that counts from 0 again.
+    """
+    if report.rank != 0 or report.sequence < 1:
+        return None
+    known = [place for place, process in enumerate(processes) if process.id == report.process]
+    if not known:
+        return len(processes)
+    process = processes[known[-1]]
+    if report.sequence <= process.sequence:
+        return None
+    return len(processes) if _counts_again(process, report) else known[-1]
+
+
+def _with_training(
+    recurrence: TrainingRecurrence, progress: Progress, report: Report, place: int, *, is_newest: bool
+) -> Progress:
+    """The progress with what a report of rank 0 says of the training.
+
+    Args:
+        recurrence: The attempt.
+        progress: The progress with all else of the report.
+        report: A new report of a process.
+        place: The place of the process.
+        is_newest: Whether no process has started since.
+    """
+    processes, target = list(progress.processes), recurrence.spec.target.run_target
+    if place == len(processes):
+        processes.append(ReportingProcess(id=report.process))
+    before = processes[place]
+    epoch = max(to_decimal(min(report.epoch, MAX_NUMBER)), before.epoch)
+    is_evaluated = not report.diverged and report.metric is not None and report.evaluations > before.evaluations
+    consecutive = before.consecutive_reached
+    if report.diverged or is_evaluated:
+        reaches = is_evaluated and report.metric is not None and target.reached_by(report.metric)
+        consecutive = _consecutive_reached(before, report) if reaches else 0
+    processes[place] = before.model_copy(
+        update={
+            "sequence": report.sequence,
+            "epoch": epoch,
+            "evaluations": report.evaluations if report.diverged or is_evaluated else before.evaluations,
             "consecutive_reached": consecutive,
-            "reached": before.reached or consecutive >= target.consecutive_evaluations,
         }
-    reached = bool(update.get("reached", before.reached))
-    update["published"] = _published(recurrence, before, report, reached=reached)
-    return update
+    )
+    start = _total(processes[:place])
+    # A late report of a process moves what its successors have reported.
+    curve = _moved(progress.curve, after=_stored_epoch(start + before.epoch), epochs=float(epoch - before.epoch))
+    if is_evaluated and report.metric is not None and epoch > 0:
+        curve = curve_with(curve, float(start + epoch), report.metric, maximize=target.maximize)
+    has_moved = is_evaluated and recurrence.spec.decision.kind is DecisionKind.TRIAL and has_moved_away(curve, target)
+    reached = progress.reached or consecutive >= target.consecutive_evaluations
+    update: dict[str, object] = {
+        "processes": _bounded(processes),
+        "epoch": _total(processes),
+        "curve": curve,
+        "diverged": progress.diverged or report.diverged or has_moved,
+        "reached": reached,
+        "finished": progress.finished or report.finished,
+    }
+    if is_newest:
+        update |= {
+            "power_limit_watts": _rounded(report.power_limit_watts),
+            "power_limit_refusal": report.power_limit_refusal,
+            "published": _published(recurrence, progress, report, reached=reached),
+        }
+    if is_evaluated and report.metric is not None and not any(each.evaluations for each in processes[place + 1 :]):
+        update["metric"] = to_decimal(report.metric)
+    return progress.model_copy(update=update)
+
+
+def _bounded(processes: Sequence[ReportingProcess]) -> tuple[ReportingProcess, ...]:
+    """The processes; of too many, the oldest one's epochs are added to those of the next."""
+    if len(processes) <= MAX_PROCESSES:
+        return tuple(processes)
+    oldest, following, *others = processes
+    return (following.model_copy(update={"epoch": _total([oldest, following])}), *others)
+
+
+def _total(processes: Iterable[ReportingProcess]) -> Decimal:
+    """The epochs of some processes together."""
+    return to_decimal(min(float(sum(each.epoch for each in processes)), MAX_NUMBER))
 
 
 def _published(
@@ -133,17 +190,13 @@ def _published(
     return AttemptModel(path=attempt_path(report.published.folder), digest=report.published.digest)
 
 
-def _has_restarted(before: Progress, report: Report) -> bool:
-    """Whether a newer report comes from another process than the one before.
-
-    One process only counts upwards.
-    """
-    epochs = report.epoch + float(before.earlier_epochs or 0)
-    fewer_epochs = epochs < float(before.epoch or 0) * (1 - ROUNDING) - ROUNDING
-    return fewer_epochs or report.evaluations < before.evaluations
+def _counts_again(process: ReportingProcess, report: Report) -> bool:
+    """Whether a newer report counts from 0 again: a training that was started again under the same name."""
+    fewer_epochs = report.epoch < float(process.epoch) * (1 - ROUNDING) - ROUNDING
+    return fewer_epochs or report.evaluations < process.evaluations
 
 
-def _consecutive_reached(before: Progress, report: Report) -> int:
+def _consecutive_reached(before: ReportingProcess, report: Report) -> int:
     """Consecutive evaluations that reached the target.
 
     They are counted here, or by the process if reports were lost.
@@ -171,23 +224,31 @@ def _rounded(watts: float | None) -> int | None:
 def curve_with(curve: MetricCurve | None, epoch: float, metric: float, *, maximize: bool) -> MetricCurve | None:
     """The curve with one more evaluation.
 
-    Of several evaluations at the latest epoch the best one counts. An evaluation before any
-    training is not part of the curve.
+    Of several evaluations at one epoch the best one counts. An evaluation before any training is not part of the
+    curve.
 
     Args:
         curve: The evaluations so far; None if there are none.
-        epoch: Epochs run at the evaluation; less than at the latest one only by rounding.
+        epoch: Epochs run at the evaluation.
         metric: Its finite value.
         maximize: Whether higher is better.
     """
-    epoch, metric = _stored(epoch), _stored(metric)
-    if curve is None:
-        return MetricCurve((epoch,), (metric,)) if epoch > 0 else None
-    epochs, metrics = curve.epochs, curve.metrics
-    if epoch > epochs[-1]:
-        return _thinned(MetricCurve((*epochs, epoch), (*metrics, metric)), maximize=maximize)
-    best = max if maximize else min
-    return MetricCurve(epochs, (*metrics[:-1], best(metrics[-1], metric)))
+    epoch, metric = _stored_epoch(epoch), _stored(metric)
+    if epoch <= 0:
+        return curve
+    points = {} if curve is None else dict(zip(curve.epochs, curve.metrics, strict=True))
+    points[epoch] = (max if maximize else min)(metric, points.get(epoch, metric))
+    epochs = tuple(sorted(points))
+    return _thinned(MetricCurve(epochs, tuple(points[each] for each in epochs)), maximize=maximize)
+
+
+def _moved(curve: MetricCurve | None, *, after: float, epochs: float) -> MetricCurve | None:
+    """The curve with its evaluations after an epoch that many epochs later."""
+    if curve is None or epochs <= 0 or curve.epochs[-1] <= after:
+        return curve
+    moved = (_stored_epoch(each + epochs) if each > after else each for each in curve.epochs)
+    points = dict(zip(moved, curve.metrics, strict=True))
+    return MetricCurve(tuple(points), tuple(points.values()))
 
 
 def _thinned(curve: MetricCurve, *, maximize: bool) -> MetricCurve:
@@ -198,6 +259,10 @@ def _thinned(curve: MetricCurve, *, maximize: bool) -> MetricCurve:
     inner = (index for index in range(1, len(epochs) - 1) if index != best)
     dropped = min(inner, key=lambda index: epochs[index + 1] - epochs[index - 1])
     return MetricCurve(epochs[:dropped] + epochs[dropped + 1 :], metrics[:dropped] + metrics[dropped + 1 :])
+
+
+def _stored_epoch(epoch: float | Decimal) -> float:
+    return _stored(min(float(epoch), MAX_NUMBER))
 
 
 def _stored(number: float) -> float:

@@ -43,7 +43,7 @@ MAX_OBJECT_BYTES = 768 * 1024
 
 def post(reporting: HttpService, key: JobKey, token: str, **changes: Any) -> httpx.Response:
     url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{first_of(key)}/progress"
-    report = {"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1} | changes
+    report = {"process": "p", "sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1} | changes
     return httpx.post(url, json=report, headers={"Authorization": f"Bearer {token}"}, timeout=60.0)
 
 

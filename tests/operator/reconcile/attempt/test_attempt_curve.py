@@ -51,13 +51,13 @@ def curve_of(reports: Sequence[Report], *, maximize: bool = True) -> Points:
 def evaluations(points: Sequence[tuple[float, float]]) -> list[Report]:
     """One report for each evaluation."""
     return [
-        Report(sequence=number, epoch=epoch, metric=metric, evaluations=number)
+        Report(process="p", sequence=number, epoch=epoch, metric=metric, evaluations=number)
         for number, (epoch, metric) in enumerate(points, start=1)
     ]
 
 
 FIRST, SECOND, THIRD = evaluations([(1.0, 0.5), (2.0, 0.8), (3.0, 0.7)])
-RESTARTED = Report(sequence=10, epoch=1.0, metric=0.6, evaluations=1)
+RESTARTED = Report(process="p", sequence=10, epoch=1.0, metric=0.6, evaluations=1)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ AGENT_SECONDS = 10
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
 
 
+def epochs_of(progress: Progress) -> list[Decimal]:
+    return [process.epoch for process in progress.processes]
+
+
 def progress_of(backend: ModelBackend, name: str) -> Progress:
     return backend.recurrences[name].status.progress or Progress()
 
@@ -120,7 +124,9 @@ def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(bac
     reached = progress_of(backend, name)
     backend.see(name, OutputReport(2, metric=0.2, epoch=4))
     backend.see(name, OutputReport(3, metric=float("nan"), epoch=5))
-    assert progress_of(backend, name) == reached.model_copy(update={"sequence": 3})
+    assert progress_of(backend, name) == reached.model_copy(
+        update={"processes": (reached.process.model_copy(update={"sequence": 3}),)}
+    )
     backend.see(name, OutputReport(4, finished=True))
     assert progress_of(backend, name).finished
 
@@ -185,7 +191,7 @@ def test_a_training_continues_until_its_target_and_within_its_last_epoch(backend
     backend.see(name, OutputReport(1, metric=0.5, epoch=50))
     backend.reconcile()
     assert not backend.workloads[name].terminating
-    assert progress_of(backend, name).evaluations == 1
+    assert progress_of(backend, name).process.evaluations == 1
 
 
 def test_a_training_with_the_client_is_not_ended_at_its_target(backend: ModelBackend) -> None:
@@ -236,7 +242,8 @@ def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith)
     name = backend.start_attempt()
     for position, epoch in enumerate((1, 2, 1, 1.5), start=1):
         backend.see(name, OutputReport(position, metric=0.1 * epoch, epoch=epoch))
-    assert (progress_of(backend, name).epoch, progress_of(backend, name).earlier_epochs) == (Decimal("3.5"), 2)
+    assert epochs_of(progress_of(backend, name)) == [2, Decimal("1.5")]
+    assert progress_of(backend, name).epoch == Decimal("3.5")
 
 
 def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendWith) -> None:
@@ -245,7 +252,7 @@ def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendW
     backend.see(name, OutputReport(1, metric=0.1, epoch=0.67))
     backend.see(name, OutputReport(2, metric=0.2, epoch=0.6667))
     progress = progress_of(backend, name)
-    assert (progress.epoch, progress.earlier_epochs) == (Decimal("0.67"), None)
+    assert epochs_of(progress) == [Decimal("0.67")]
 
 
 def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:

@@ -109,7 +109,7 @@ def test_without_an_output_nothing_is_recorded() -> None:
 
 
 def test_a_report_names_one_folder_of_the_attempts() -> None:
-    report = Report(1, 1.0, published=PublishedModel("digits-1", "1" * 32))
+    report = Report("p", 1, 1.0, published=PublishedModel("digits-1", "1" * 32))
     assert Report.from_json(report.to_json()) == report
     for folder in ("../digits", "a/b", "", "x" * 128, "A"):
         spoiled = replace(report, published=PublishedModel(folder, "1" * 32))

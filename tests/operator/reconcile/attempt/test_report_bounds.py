@@ -26,6 +26,7 @@ DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
 LONG_TIME = 1e10 - 0.01
 EARLIER = LONG_TIME - 1.55
 LARGEST = Report(
+    process="~" * training_messages.MAX_PROCESS_CHARACTERS,
     sequence=2**63 - 1,
     epoch=training_messages.MAX_NUMBER / 3,
     metric=-training_messages.MAX_NUMBER / 3,

@@ -39,7 +39,7 @@ def used(*reports: Sequence[Part], ranks: Iterable[int] = ()) -> tuple[float, fl
     """Joules, seconds and devices after reports, each of some GPUs, of rank 0 or of these ranks."""
     gpus: tuple[GpuReadingStatus, ...] = ()
     for parts, rank in zip(reports, ranks or [0] * len(reports), strict=True):
-        sent = Report(sequence=1, epoch=1.0, rank=rank, gpus=tuple(map(reading, parts)))
+        sent = Report(process="p", sequence=1, epoch=1.0, rank=rank, gpus=tuple(map(reading, parts)))
         gpus = readings_after(gpus, sent, 64)
     joules = sum(each.used_millijoules for each in gpus) / 1000
     return joules, float(duration_seconds(gpus)), devices_at_once(gpus)

@@ -37,6 +37,7 @@ def report(rank: int, sequence: int = 1, *, ranks: int = RANKS, epochs: float = 
         for watts, (energy, time) in EPOCHS.items()
     )
     return Report(
+        process="p",
         sequence=sequence,
         epoch=float(sequence),
         metric=0.1,
