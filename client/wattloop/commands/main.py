@@ -41,7 +41,7 @@ EVERY_DAY = {
 }
 LABORATORY = {
     "simulate": "simulate recurrences on measured traces",
-    "replay": "show the decisions of a policy on a given history",
+    "replay": "make the decisions of a run again and compare, or those of a policy on a given history",
     "plan": "compute GPU frequency plans of a training pipeline",
     "pipeline": "analyze, compare and emulate pipelines under frequency plans",
     "power": "select a power limit from a measured profile",

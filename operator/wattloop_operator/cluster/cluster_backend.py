@@ -202,8 +202,11 @@ class ClusterBackend:
         match action:
             case RecordObservation() | RecordLateUsage() | RecordProfile():
                 self._store_cache.record(action)
-            case CreateRecurrence(recurrence):
-                self._create(snapshot, recurrence)
+            case CreateRecurrence(recurrence, inputs):
+                self._check_runtime(snapshot, recurrence)
+                if inputs is not None:
+                    self._store.decisions.record(inputs)
+                self._create(recurrence)
             case StartWorkload(recurrence):
                 self._start(snapshot, recurrence)
             case EndWorkload(recurrence, gracefully):
@@ -238,8 +241,7 @@ class ClusterBackend:
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
         return {each.metadata.name: reported.get(each.order, ()) for each in wanted}
 
-    def _create(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
-        self._check_runtime(snapshot, recurrence)
+    def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata
         body = recurrence.to_wire()
         del body["status"]

@@ -158,7 +158,9 @@ class LocalBackend:
         match action:
             case actions.RecordObservation() | actions.RecordLateUsage() | actions.RecordProfile():
                 self._store_cache.record(action)
-            case actions.CreateRecurrence(recurrence):
+            case actions.CreateRecurrence(recurrence, inputs):
+                if inputs is not None:
+                    self._store.decisions.record(inputs)
                 self._create_recurrence(recurrence)
             case actions.StartWorkload(recurrence):
                 self._start(snapshot.job, recurrence)

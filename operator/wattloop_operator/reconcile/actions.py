@@ -10,6 +10,7 @@ from datetime import datetime
 
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.domain.decision_inputs import DecisionInputs
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
 
 # Reason of the Event of a recurrence that was deleted.
@@ -39,9 +40,15 @@ class RecordProfile:
 
 @dataclass(frozen=True)
 class CreateRecurrence:
-    """Create a TrainingRecurrence. An existing one of the same name is left unchanged."""
+    """Create a TrainingRecurrence. An existing one of the same name is left unchanged.
+
+    Attributes:
+        recurrence: The recurrence.
+        inputs: What it was decided from, which the store keeps; None if no policy decided it.
+    """
 
     recurrence: TrainingRecurrence
+    inputs: DecisionInputs | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Table, Tuple, and_, delete, fu
 
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import ATTEMPT, LATE_USAGES, OBSERVATIONS, PROFILES
+from wattloop_operator.store.tables import ATTEMPT, DECISIONS, LATE_USAGES, OBSERVATIONS, PROFILES
 
 logger = logging.getLogger(__name__)
 # Those that were deleted count too: a job may learn from one of the past.
@@ -153,7 +153,7 @@ class LateUsages:
         purpose = f"record the late usage of job {late_usage.job_uid}, recurrence {late_usage.recurrence}"
         with self._database.writing(purpose) as on:
             on.execute(self._upsert, vars(late_usage))
-            _delete_beyond_bound_of_job(on, LATE_USAGES, late_usage.job_uid)
+            delete_beyond_bound_of_job(on, LATE_USAGES, late_usage.job_uid)
 
     def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
         """All late usages of a job, ordered by (recurrence, attempt)."""
@@ -168,7 +168,7 @@ class LateUsages:
 
 
 def _delete_beyond_bounds(on: Connection, new: ObservationRecord) -> None:
-    cutoff = _delete_beyond_bound_of_job(on, OBSERVATIONS, new.job_uid)
+    cutoff = delete_beyond_bound_of_job(on, OBSERVATIONS, new.job_uid)
     if cutoff is not None:
         on.execute(delete(LATE_USAGES).where(LATE_USAGES.c.job_uid == new.job_uid, _attempt(LATE_USAGES) <= cutoff))
     table = OBSERVATIONS.c
@@ -178,11 +178,11 @@ def _delete_beyond_bounds(on: Connection, new: ObservationRecord) -> None:
         jobs = select(table.job_uid).where(table.namespace == new.namespace, table.job_uid != new.job_uid)
         surplus = jobs.group_by(table.job_uid).order_by(newest_first).offset(MAX_JOBS_OF_NAMESPACE - 1)
         for job_uid in on.execute(surplus).scalars().all():
-            for each in (OBSERVATIONS, LATE_USAGES, PROFILES):
+            for each in (OBSERVATIONS, LATE_USAGES, PROFILES, DECISIONS):
                 on.execute(delete(each).where(each.c.job_uid == job_uid))
 
 
-def _delete_beyond_bound_of_job(on: Connection, table: Table, job_uid: str) -> tuple[int, int] | None:
+def delete_beyond_bound_of_job(on: Connection, table: Table, job_uid: str) -> tuple[int, int] | None:
     """Delete the oldest attempts of a job beyond the bound; returns the newest of them."""
     newest_first = select(table.c.recurrence, table.c.attempt).where(table.c.job_uid == job_uid)
     newest_first = newest_first.order_by(table.c.recurrence.desc(), table.c.attempt.desc())

@@ -11,6 +11,7 @@ from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.changes import database_version, job_version
 from wattloop_operator.store.database import Database
+from wattloop_operator.store.decision_store import Decisions
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observation_store import LateUsages, Observations
 from wattloop_operator.store.pipeline_store import Pipelines
@@ -26,6 +27,7 @@ class Store:
         name: The database's URL without its password, for messages.
         observations: The result and the cost of every attempt.
         late_usages: Energy and time that agents reported after an attempt's outcome.
+        decisions: Each decision with what it was made from.
         profiles: Energy and time at each power limit.
         pod_energies: The energy of pods as reported by node agents.
         pipelines: Ranks, profiles and frontiers of pipeline-parallel attempts.
@@ -37,6 +39,7 @@ class Store:
         self.name = database.name
         self.observations = Observations(database)
         self.late_usages = LateUsages(database)
+        self.decisions = Decisions(database)
         self.profiles = Profiles(database)
         self.pod_energies = PodEnergies(database)
         self.pipelines = Pipelines(database)

@@ -41,7 +41,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 # Number of the first migration; an older schema is of a development version.
 OLDEST_SCHEMA_VERSION = 12
 PRODUCT = "wattloop"
@@ -222,6 +222,20 @@ MEASUREMENTS = Table(
     METADATA,
     Column("profile_id", BigInteger, ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True),
     *columns_of(PowerMeasurement, key=("power_limit_watts",)),
+)
+
+# In the order in which they were made, with what each was made from.
+DECISIONS = Table(
+    "decisions",
+    METADATA,
+    Column("id", SERIAL, primary_key=True),
+    Column("job_uid", NAME, nullable=False),
+    Column("recurrence", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("namespace", NAME, nullable=False),
+    Column("job_name", NAME, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    UniqueConstraint(*ATTEMPT, name="decisions_key"),
 )
 
 POD_ENERGY_KEY = ("ledger", "pod_uid", "container", "gpu_uuid")

@@ -1,13 +1,11 @@
-"""`wattloop replay`: the decisions of a policy on a given history."""
+"""The part of `wattloop replay` that shows the decisions of a policy on a given history."""
 
 from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Sequence
 
-from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.wire.message_fields import shown
@@ -23,24 +21,30 @@ from wattloop_planner.bandit.named_policies import POLICIES
 from wattloop_planner.observations import PARAMETER_PREFIX
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, choices=list(POLICIES), help="policy to replay")
-    parser.add_argument("--history", required=True, metavar="FILE", help="recurrences.csv of wattloop run, or CSV: "
-                        "recurrence, attempt, batch_size, cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, "
-                        "outcome, param:NAME]")  # fmt: skip
-    parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, for example 8,16,32")
-    parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of the arms")
+def add_history_arguments(parser: argparse._ArgumentGroup) -> None:
+    """Add the options of a policy on a given history."""
+    parser.add_argument("--policy", choices=list(POLICIES), help="policy to replay")
+    parser.add_argument("--history", metavar="FILE", help="CSV: recurrence, attempt, batch_size, cost_joules, "
+                        "reached (0 or 1) [, epochs, epoch_cost_joules, outcome, param:NAME]")  # fmt: skip
+    parser.add_argument("--batch-sizes", metavar="SIZES", help="the arms, for example 8,16,32")
+    parser.add_argument("--default-batch-size", type=int, metavar="SIZE", help="one of the arms")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUES", help="a further parameter "
                         "that the policy chooses, for example learning_rate=0.1,0.2,0.4; the first value is the "
                         "default, and :log, :linear or :choice may follow; its column is param:NAME")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of random draws (default: 0)")
     parser.add_argument("--window", type=int, metavar="W", help="number of observations that the policy uses")
-    parser.add_argument("--output", required=True, metavar="FILE", help="CSV: one row per step; - for stdout")
+    parser.add_argument("--output", metavar="FILE", help="CSV: one row per step; - for stdout. With a database: the "
+                        "verdicts (default: stdout)")  # fmt: skip
     parser.add_argument("--picture", metavar="FILE", help="PNG: posterior of each arm at each step")
     parser.add_argument("--arms", metavar="FILE", help="CSV: one row per remaining arm and step")
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def check_history(arguments: argparse.Namespace) -> None:
+    """Check these options.
+
+    Raises:
+        UsageError: One is invalid, or does not fit another.
+    """
     sizes = batch_sizes_of(arguments.batch_sizes)
     if arguments.default_batch_size not in sizes:
         raise UsageError(
@@ -98,7 +102,8 @@ def _parameter(text: str) -> Parameter:
         raise UsageError(f"--parameter: {error}") from None
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def replay_history(arguments: argparse.Namespace) -> int:
+    """Write the decisions of a policy on a given history; returns the exit code."""
     from wattloop_planner.bandit.named_policies import policy_named
     from wattloop_planner.bandit.policy import DecisionContext
     from wattloop_planner.bandit.zeus_policy import ZeusPolicy
@@ -109,13 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
     parameters = given_parameters(arguments.parameter)
-    history, left_out = read_replayed_history(arguments.history, sizes, parameters)
-    if left_out:
-        text = (
-            "attempt(s) are not replayed: their cost is not known, their outcome says nothing about a batch size, "
-            "or they resumed an earlier attempt"
-        )
-        sys.stderr.write(f"{arguments.history}: {left_out} {text}\n")
+    history = read_replayed_history(arguments.history, sizes, parameters)
     context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
     columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
     steps = list(replayed_steps(policy, context, history, arguments.seed))
@@ -141,22 +140,3 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _cells(drawn: Configuration) -> tuple[int, list[str]]:
     return drawn.batch_size, [value for _, value in drawn.parameters]
-
-
-COMMAND = Command(
-    description=(
-        "Runs a policy before each observation of a history, and after the last. Policy zeus follows the published "
-        "algorithm: in the sampling stage, the cost of a run that missed the target counts as a reward. In the "
-        "pruning stage, a result of another size than the requested one is stored but does not advance the stage. "
-        "If no arm is left, decided and drawn are empty."
-    ),
-    example=(
-        "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"
-        "    --seed 1 --output decisions.csv --arms arms.csv\n"
-        "  wattloop replay --policy thompsonSampling --history wattloop-output/digits/recurrences.csv \\\n"
-        "    --batch-sizes 8,16,32 --default-batch-size 32 --output -"
-    ),
-    configure=_configure,
-    run=_run,
-    check=_check,
-)

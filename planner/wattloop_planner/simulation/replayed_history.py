@@ -1,7 +1,6 @@
-"""Reads the history for `wattloop replay`: the cost and the outcome of each attempt.
+"""Reads a given history for `wattloop replay`: the cost and the outcome of each attempt.
 
-A file has the column ``reached``, or it is a ``recurrences.csv`` of `wattloop run`, whose column ``outcome`` says how
-each attempt ended.
+The table of a run is no such history: it lacks most of what the run's decisions were made from.
 """
 
 from __future__ import annotations
@@ -14,37 +13,37 @@ from wattloop_planner.simulation.traces import parameters_of_row
 
 COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules")
 REACHED_COLUMN = "reached"
-OUTCOME_COLUMN = "outcome"
-RESUMED_COLUMN = "resumed"
-# The outcomes of recurrences.csv that say something about a batch size; the others are not replayed.
-OUTCOMES = {
-    **{outcome.value: outcome for outcome in Outcome},
-    "hung": Outcome.CRASHED,
-    "deadline-exceeded": Outcome.STOPPED,
+# A column of recurrences.csv, and what a table of a run lacks, with what it is for.
+RUN_COLUMN = "outcome"
+LACKED_BY_RUN = {
+    "curve": "the evaluations, from which the epochs to another target follow",
+    "epoch_energy_joules, epoch_time_seconds": "what an epoch costs",
+    "start_up_energy_joules, start_up_time_seconds": "what is used before the epochs",
+    "max_power_watts": "the weight of time in the cost",
+    "gpu_product": "which attempts ran on the same GPUs",
+    "template_digest": "which attempts trained the same",
+    "in_flight": "which attempts ran at each decision",
+    "target, eta, candidates": "what the job was at each decision",
+    "seed": "the random draws",
 }
 
 
 def read_replayed_history(
     path: str, batch_sizes: tuple[int, ...], parameters: tuple[Parameter, ...] = ()
-) -> tuple[tuple[Observation, ...], int]:
-    """Read observations for eta 1, whose energy is the cost, and count the attempts that are left out.
-
-    Of a ``recurrences.csv``, attempts are left out whose cost is not known, whose outcome says nothing about a
-    batch size, or which trained only a part because they resumed an earlier one.
+) -> tuple[Observation, ...]:
+    """Read observations for eta 1, whose energy is the cost.
 
     Without epochs, a cost counts as this number of epochs of one joule each, so that the model of epochs
     represents the complete cost. A column ``param:NAME`` has the values of a parameter.
 
     Raises:
-        InputError: A cell is invalid, an attempt is repeated, or a configuration is not offered.
+        InputError: A cell is invalid, an attempt is repeated, a configuration is not offered, or the file is the table
+            of a run.
     """
     lines: dict[tuple[int, int], int] = {}
     observations: list[Observation] = []
-    left_out = 0
-    for row in read_table(path, COLUMNS, one_of=(REACHED_COLUMN, OUTCOME_COLUMN)):
-        if not _is_known(row):
-            left_out += 1
-            continue
+    for row in read_table(path, COLUMNS, one_of=(REACHED_COLUMN, RUN_COLUMN)):
+        _check_is_history(row)
         observation = _observation(row)
         key = (observation.recurrence, observation.attempt)
         if key in lines:
@@ -56,23 +55,26 @@ def read_replayed_history(
         _check_parameters(row, observation, parameters)
         lines[key] = row.line
         observations.append(observation)
-    return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt))), left_out
+    return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt)))
 
 
-def _is_known(row: Row) -> bool:
-    """Whether an attempt says something about its batch size. One without energy has the cost 0, which is none."""
+def _check_is_history(row: Row) -> None:
     if REACHED_COLUMN in row.cells:
-        return True
-    outcome = OUTCOMES.get(row.cells[OUTCOME_COLUMN])
-    if outcome is None or outcome is Outcome.CRASHED:
-        return outcome is not None
-    return row.cells.get(RESUMED_COLUMN) != "1" and bool(row.optional_number("cost_joules", minimum=0))
+        return
+    lacked = "; ".join(f"{columns} ({purpose})" for columns, purpose in LACKED_BY_RUN.items())
+    raise InputError(
+        row.source,
+        f"the table of a run, without {REACHED_COLUMN} (0 or 1) and what its decisions were made from: {lacked}",
+        "the whole, which is in wattloop.db of the output folder: wattloop replay FOLDER; or a history with the column "
+        f"{REACHED_COLUMN}, whose costs are all that counts",
+        1,
+        REACHED_COLUMN,
+    )
 
 
 def _observation(row: Row) -> Observation:
     outcome = _outcome(row)
-    is_crash_without_cost = REACHED_COLUMN not in row.cells and not row.cells["cost_joules"]
-    cost = 0.0 if is_crash_without_cost else row.number("cost_joules", minimum=0)
+    cost = row.number("cost_joules", minimum=0)
     epoch_cost = row.optional_number("epoch_cost_joules", minimum=0)
     epochs = row.optional_number("epochs", minimum=0)
     for column, value in (("cost_joules", cost), ("epoch_cost_joules", epoch_cost), ("epochs", epochs)):
@@ -112,8 +114,6 @@ def _check_parameters(row: Row, observation: Observation, parameters: tuple[Para
 
 
 def _outcome(row: Row) -> Outcome:
-    if REACHED_COLUMN not in row.cells:
-        return OUTCOMES[row.cells[OUTCOME_COLUMN]]
     reached = row.text(REACHED_COLUMN)
     if reached not in {"0", "1"}:
         raise InputError(row.source, repr(reached), "0 or 1", row.line, "reached")

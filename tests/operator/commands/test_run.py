@@ -93,7 +93,7 @@ def decided_and_measured(row: dict[str, str]) -> dict[str, Any]:
 
 
 def test_an_interrupted_and_a_killed_run_end_with_the_rows_of_an_undisturbed_one(
-    local_job: LocalJob, tmp_path: Path
+    local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_job.job(SEEDED, policy={"thompsonSampling": {}})
     undisturbed = tmp_path / "undisturbed"
@@ -113,6 +113,18 @@ def test_an_interrupted_and_a_killed_run_end_with_the_rows_of_an_undisturbed_one
     rows = [decided_and_measured(row) for row in local_job.rows() if row["outcome"] != "disrupted"]
     assert rows == [decided_and_measured(row) for row in local_job.rows(undisturbed)]
     assert len({row["batch_size"] for row in rows}) > 1
+    # With other candidates and another weight of energy it goes on, and all its decisions can be made again.
+    objective = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 20, "energyWeightPercent": 80}
+    candidates = {"default": 32, "candidates": [4, 8, 32]}
+    local_job.job(SEEDED, policy={"thompsonSampling": {}}, objective=objective, batchSize=candidates)
+    assert local_job.run("--recurrences", "6") == 0
+    capsys.readouterr()
+    assert main(["replay", str(local_job.output), "--format", "json"]) == 0
+    replayed = json.loads(capsys.readouterr().out)
+    assert [(each["recurrence"], each["attempt"]) for each in replayed["decisions"]] == [
+        (int(recurrence), int(attempt)) for recurrence, attempt, _ in local_job.outcomes()
+    ]
+    assert (replayed["equal"], replayed["total"]) == (8, 8)
 
 
 def test_another_seed_gpu_or_job_needs_another_output_folder(

@@ -157,6 +157,12 @@ class RecurringJob(RuleBasedStateMachine):
         objective = self.backend.job.to_wire()["spec"]["objective"]
         self.backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": threshold}})
 
+    @rule(percent=st.sampled_from([0, 50, 100]), sizes=st.sampled_from([[32, 64], [16, 32, 64, 128], [8, 64, 256]]))
+    def user_changes_the_weight_and_the_candidates(self, percent: int, sizes: list[int]) -> None:
+        objective = self.backend.job.to_wire()["spec"]["objective"]
+        batch_size = {"default": 64, "candidates": sizes}
+        self.backend.change_spec(objective={**objective, "energyWeightPercent": percent}, batchSize=batch_size)
+
     @rule()
     def store_is_lost(self) -> None:
         self.backend.lose_database()
@@ -208,6 +214,12 @@ class RecurringJob(RuleBasedStateMachine):
                 latest[each.spec.index] = each
         running = [each for each in latest.values() if each.status.result is None]
         assert len(running) <= 1, [each.metadata.name for each in running]
+
+    def teardown(self) -> None:
+        """Every decision in the store is the same if it is made again."""
+        backend = getattr(self, "backend", None)
+        if backend is not None:
+            assert [(each.verdict, each) for each in backend.replayed() if not each.is_equal] == []
 
     def pending(self) -> list[str]:
         return sorted(name for name, state in self.backend.workloads.items() if state.phase is WorkloadPhase.PENDING)

@@ -48,6 +48,7 @@ STATED = {name: (int(rows.replace(",", "")), of) for name, rows, of, _, _ in ROW
 ROWS = {
     "observations": MAX_OBSERVATIONS_OF_JOB,
     "late_usages": MAX_OBSERVATIONS_OF_JOB,
+    "decisions": MAX_OBSERVATIONS_OF_JOB,
     "power_profiles": profile_store.MAX_PROFILES_OF_JOB,
     "power_measurements": MAX_LIMITS,
     "pod_energies": pod_energies.MAX_ROWS_OF_ATTEMPT,

@@ -30,4 +30,4 @@ def test_the_command_of_an_example_reads_the_files_of_the_page(
 
 def test_the_page_has_an_example_of_each_command() -> None:
     assert {command.partition(" ")[0] for command in COMMANDS} == {"simulate", "replay", "plan"}
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 7

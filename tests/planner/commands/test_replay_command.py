@@ -176,22 +176,12 @@ def test_policy_zeus_has_no_parameters(tmp_path: Path, capsys: pytest.CaptureFix
     assert "policy zeus chooses the batch size alone" in capsys.readouterr().err
 
 
-RECURRENCES = (
-    "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,resumed\n"
-)
-
-
-def test_the_table_of_a_local_run_is_replayed_without_what_is_unknown_or_resumed(
+def test_the_table_of_a_run_is_refused_with_what_it_lacks_and_where_the_whole_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = "0,0,16,300,5,reached,9,9,10,0\n1,0,8,,3,hung,,,,1\n1,1,32,300,4,deadline-exceeded,9,9,14,\n"
-    unknown = "2,0,16,300,5,reached,,,,0\n2,1,16,300,0,start-failed,0,0,0,\n3,0,8,,,disrupted,,,7,\n"
-    without_energy, resumed = "4,0,8,,1,reached,0,0,0,\n", "3,1,8,300,2,reached,3,3,4,1\n"
-    assert replay(tmp_path, RECURRENCES + known + unknown + without_energy + resumed) == 0
-    assert "history.csv: 5 attempt(s) are not replayed: their cost is not known, their" in capsys.readouterr().err
-    steps = table(tmp_path / "out.csv")
-    as_given = HEADER.replace("reached", "reached,outcome,epochs")
-    same = as_given + "0,0,16,10,1,reached,5\n1,0,8,0,0,crashed,\n1,1,32,14,0,stopped,4\n"
-    assert replay(tmp_path, same) == 0
-    assert table(tmp_path / "out.csv") == steps
-    assert len(steps) == 4
+    columns = "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules"
+    assert replay(tmp_path, f"{columns}\n0,0,16,300,5,reached,9,9,10\n") == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "line 1, column reached: found the table of a run, without reached (0 or 1)" in error
+    assert "epoch_energy_joules, epoch_time_seconds (what an epoch costs)" in error
+    assert "wattloop.db of the output folder: wattloop replay FOLDER" in error

@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.decision_inputs import DecisionInputs
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.driver import StaleSnapshotError, reconcile
+from wattloop_operator.history.replayed_decisions import ReplayedDecision, replayed_decisions
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
@@ -77,6 +79,7 @@ class ModelBackend:
     workloads: dict[str, WorkloadState] = field(default_factory=dict)
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
     profiles: dict[Any, PowerProfileRecord] = field(default_factory=dict)
+    decisions: dict[tuple[int, int], DecisionInputs] = field(default_factory=dict)
     late_usages: dict[tuple[int, int], LateUsage] = field(default_factory=dict)
     events: list[actions.EmitEvent] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
@@ -151,7 +154,11 @@ class ModelBackend:
                     self.late_usages[(late_usage.recurrence, late_usage.attempt)] = late_usage
             case actions.RecordProfile(profile):
                 self.profiles[profile.key] = profile
-            case actions.CreateRecurrence(recurrence):
+            case actions.CreateRecurrence(recurrence, inputs):
+                if inputs is not None:
+                    # The latest one is the last.
+                    self.decisions.pop(recurrence.order, None)
+                    self.decisions[recurrence.order] = DecisionInputs.from_bytes("the store", inputs.to_bytes())
                 self._create(recurrence)
             case actions.StartWorkload(recurrence):
                 self._start(recurrence.metadata.name)
@@ -223,6 +230,7 @@ class ModelBackend:
         self.records.clear()
         self.profiles.clear()
         self.late_usages.clear()
+        self.decisions.clear()
 
     def run_workload(self, name: str, image_digest: str | None = None) -> None:
         """Its process starts."""
@@ -313,6 +321,11 @@ class ModelBackend:
         assert value() == found
         self.recurrences = recurrences
         return found
+
+    def replayed(self) -> list[ReplayedDecision]:
+        """The decisions in the store, made again."""
+        records = [self.records[key] for key in sorted(self.records)]
+        return list(replayed_decisions(list(self.decisions.values()), records, lambda _: ()))
 
     @property
     def counted_crashes(self) -> list[int]:

@@ -29,6 +29,7 @@ from wattloop_operator.reconcile.learning.decision import (
     decision_context,
     may_run,
 )
+from wattloop_operator.reconcile.learning.known_inputs import inputs_of
 from wattloop_operator.reconcile.learning.same_place import next_configuration
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -99,8 +100,25 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
-    due = (each for each in recurrences if is_retry_due(snapshot, each))
-    return [CreateRecurrence(_retry(snapshot, each)) for each in due]
+    due = (retry_of(snapshot, each) for each in recurrences if is_retry_due(snapshot, each))
+    return [CreateRecurrence(each, inputs_of(snapshot, each)) for each in due]
+
+
+def decided_again(snapshot: Snapshot, decided: TrainingRecurrence) -> TrainingRecurrence:
+    """What is decided for an attempt from this state of its job: the same if it is what the decision was made from.
+
+    Args:
+        snapshot: The state of the job.
+        decided: The attempt, as it was decided.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
+    spec = decided.spec
+    earlier = next((each for each in recurrences_of(snapshot) if each.index == spec.index), None)
+    if earlier is None:
+        return decide(snapshot, Attempt(spec.index, spec.attempt, spec.slot, spec.scheduled_time))
+    return retry_of(snapshot, earlier)
 
 
 def repeated(snapshot: Snapshot, disrupted: TrainingRecurrence, attempt: Attempt) -> TrainingRecurrence | None:
@@ -162,8 +180,12 @@ def _never_started(attempt: TrainingRecurrence) -> bool:
     return attempt.status.result is Result.DISRUPTED and attempt.status.start_time is None
 
 
-def _retry(snapshot: Snapshot, recurrence: Recurrence) -> TrainingRecurrence:
-    """The next attempt of a recurrence."""
+def retry_of(snapshot: Snapshot, recurrence: Recurrence) -> TrainingRecurrence:
+    """The next attempt of a recurrence.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
     latest, attempt = recurrence.latest, _next_attempt(recurrence)
     if latest.status.result is Result.DISRUPTED and not _never_started(latest):
         again = repeated(snapshot, latest, attempt)

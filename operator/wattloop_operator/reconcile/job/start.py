@@ -25,6 +25,7 @@ from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, la
 from wattloop_operator.reconcile.job.retry import MISTAKES, is_retry_due, retry_actions, wait_after_mistakes
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.learning.known_inputs import inputs_of
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 MAX_ACTIVE = 64
@@ -178,7 +179,8 @@ def _start_due(
     if len(open_now) >= MAX_ACTIVE:
         return [], replace(ready, message=f"{len(open_now)} runs are active; the next one waits for one of them to end")
     actions: list[Action] = list(_missed_events(snapshot, slots, "")) if not requested and slots.missed else []
-    return [*actions, CreateRecurrence(decide(snapshot, attempt))], readiness
+    decided = decide(snapshot, attempt)
+    return [*actions, CreateRecurrence(decided, inputs_of(snapshot, decided))], readiness
 
 
 def is_new_request(snapshot: Snapshot, request: str) -> bool:
