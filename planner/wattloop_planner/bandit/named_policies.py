@@ -7,7 +7,6 @@ from typing import Any
 
 from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.policy import Policy
 
 
@@ -23,11 +22,17 @@ def _zeus(**settings: Any) -> Policy:
     return ZeusPolicy(**settings)
 
 
+def _grid(**settings: Any) -> Policy:
+    from wattloop_planner.bandit.grid_policy import GridPolicy  # noqa: PLC0415 - needs NumPy
+
+    return GridPolicy(**settings)
+
+
 # Imports are deferred: commands that list the names, and an operator without jobs, need no NumPy.
 POLICIES: dict[str, Callable[..., Policy]] = {
     "thompsonSampling": _thompson_sampling,
     "zeus": _zeus,
-    "grid": GridPolicy,
+    "grid": _grid,
     "default": FixedPolicy,
 }
 
