@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     assert local_job.run("--recurrences", "2") == 0
     output = capsys.readouterr()
     assert output.out.count("reached") == 2
-    assert "The default configuration is expected to use " in output.err
+    assert "A run of the default configuration is expected to use " in output.err
     # stderr is not a terminal, so it has lines instead of a live table.
     assert [line.partition(" (")[0] for line in output.err.splitlines() if ": Reached: " in line] == [
         "run 0, try 0",
