@@ -71,7 +71,7 @@ def test_another_policy_replaces_the_previous_one(kubectl: ClusterCommand, names
         assert stored["spec"].get("policy", {}).keys() == policy.get("policy", {}).keys()
 
 
-def test_kubectl_get_shows_state_batch_size_cost_saving_and_next_run(kubectl: ClusterCommand, namespace: str) -> None:
+def test_kubectl_get_shows_state_batch_size_energy_saving_and_next_run(kubectl: ClusterCommand, namespace: str) -> None:
     kubectl.apply(manifest("minimal"), namespace=namespace)
     status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
         {
@@ -79,16 +79,16 @@ def test_kubectl_get_shows_state_batch_size_cost_saving_and_next_run(kubectl: Cl
             "nextScheduleTime": "2026-03-02T03:00:00Z",
             "state": "Failing",
             "failure": "Crashed",
-            "figures": {"cost": "9.877 kJ", "metric": "0.9501", "saved": "12 % (4 to 20)"},
+            "figures": {"energy": "0.2744 kWh", "metric": "0.9501", "costSaved": "12 % (4 to 20)"},
             "recentRecurrences": [{"name": "digits-1", "index": 1, "batchSize": 128}],
         }
     )
     _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
     heading, row = _table(kubectl("get", "rtj", namespace=namespace))
-    columns = ["NAME", "MODE", "STATE", "FAILURE", "BATCH", "BEST", "COST", "METRIC", "SAVED", "NEXT RUN"]
+    columns = ["NAME", "MODE", "STATE", "FAILURE", "BATCH", "BEST", "ENERGY", "METRIC", "COST SAVED", "NEXT RUN"]
     assert heading == [*columns, "READY", "AGE"]
     assert row[:6] == ["digits", "Optimize", "Failing", "Crashed", "128", "32"]
-    assert row[6:10] == ["9.877 kJ", "0.9501", "12 % (4 to 20)", "2026-03-02T03:00:00Z"]
+    assert row[6:10] == ["0.2744 kWh", "0.9501", "12 % (4 to 20)", "2026-03-02T03:00:00Z"]
 
 
 def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, namespace: str) -> None:
@@ -104,7 +104,7 @@ def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, name
     assert {"32", "28.5"} <= set(row)
 
 
-def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:
+def test_kubectl_get_shows_the_energy_and_time_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:
     written = manifest("training-recurrence")
     kubectl.apply(written, namespace=namespace)
     running = {
@@ -116,12 +116,12 @@ def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, 
     }
     status = (
         f'{{"result": "Reached", "conditions": [{json.dumps(running)}], '
-        '"figures": {"cost": "9.877 kJ", "energy": "5 kJ", "time": "31.5 s", "metric": "0.9501"}}'
+        '"figures": {"energy": "0.2744 kWh", "time": "31.5 min", "metric": "0.9501"}}'
     )
     _set_status(kubectl, namespace, f"trec/{written['metadata']['name']}", status)
     heading, row = _table(kubectl("get", "trec", namespace=namespace))
-    assert heading[1:10] == ["INDEX", "BATCH", "LIMIT (W)", "WHY", "STATE", "METRIC", "ENERGY", "TIME", "COST"]
-    assert row[1:10] == ["3", "64", "250", "Sample", "Reached", "0.9501", "5 kJ", "31.5 s", "9.877 kJ"]
+    assert heading[1:9] == ["INDEX", "BATCH", "LIMIT (W)", "WHY", "STATE", "METRIC", "ENERGY", "TIME"]
+    assert row[1:9] == ["3", "64", "250", "Sample", "Reached", "0.9501", "0.2744 kWh", "31.5 min"]
     heading, row = _table(kubectl("get", "trec", "--output=wide", namespace=namespace))
     assert (heading[-1], row[-1]) == ("MESSAGE", running["message"])
 

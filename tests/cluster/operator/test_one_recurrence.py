@@ -45,7 +45,7 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(driven: DrivenJob, k
     assert [record.result for record in records] == ["Reached"]
     shown = kubectl("get", "rtj", driven.key.name, namespace=namespace)
     assert shown.splitlines()[0].split("  ")[0] == "NAME"
-    assert "5 kJ" in shown
+    assert "0.001111 kWh" in shown
     assert "Reached" in kubectl("get", "trec", namespace=namespace)
     assert {"RecurrenceStarted", "RecurrenceReached"} <= reasons(kubectl, namespace)
 
@@ -167,7 +167,10 @@ def test_a_run_that_never_reaches_the_target_is_exhausted(driven: DrivenJob) -> 
         training.report(epoch, 0.5, finished=epoch == 3.0)
     driven.succeed(training)
     assert condition(driven.recurrence, "Complete")["reason"] == "Exhausted"
-    assert "accuracy got to 0.5, the target is 0.9" in driven.recurrence["status"]["message"]
+    assert (
+        "ended the training by itself after 3 epochs of at most 50, at accuracy 0.5, below the target 0.9"
+        in driven.recurrence["status"]["message"]
+    )
     assert [each.outcome for each in driven.learned] == [Outcome.EXHAUSTED]
 
 

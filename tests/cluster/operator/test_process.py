@@ -120,7 +120,7 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
             f"{request} recurrences to reach their target",
         )
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
-    columns = ("STATE", "BATCH", "COST", "METRIC", "SAVED", "NEXT RUN")
+    columns = ("STATE", "BATCH", "ENERGY", "METRIC", "COST SAVED", "NEXT RUN")
     assert [column for column in columns if column not in header] == []
     cells = row.split()
     assert cells[0] == "digits"
