@@ -33,7 +33,6 @@ GOES_BY_THE_WALL_CLOCK = {
     "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
     # The column start_time of the log, as in Zeus.
     "client/wattloop/compat/zeus_windows.py": {"time.time"},
-    "client/wattloop/run/training_run.py": {"time.time_ns"},
 }
 WALL_CLOCKS = {
     "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "asctime", "CLOCK_REALTIME", "CLOCK_TAI"},

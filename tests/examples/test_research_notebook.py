@@ -23,6 +23,6 @@ def test_the_notebook_replays_a_history_compares_policies_and_draws_a_frontier(t
     environment = {**os.environ, "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", RUN_CELLS]
     shown = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "thompsonSampling   40 recurrences cost as much as 18.9 of the first" in shown
+    assert "thompsonSampling   40 recurrences cost as much as 18.4 of the first" in shown
     assert "9.2% less" in shown
     assert sorted(picture.name for picture in tmp_path.rglob("*.png")) == ["frontier.png", "policies.png"]

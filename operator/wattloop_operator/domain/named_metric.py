@@ -104,6 +104,7 @@ class NamedValue:
         other_name: The name under which the line has such a number; empty if there is none.
         is_certain: Whether the doubt holds for every line of this form; else another one may have the evaluation.
         is_of_other_data: Whether the doubt is of what data the number is.
+        is_record: Whether the number is said to be that of an earlier evaluation, such as the best one.
     """
 
     number: str | None = None
@@ -111,6 +112,7 @@ class NamedValue:
     other_name: str = ""
     is_certain: bool = False
     is_of_other_data: bool = False
+    is_record: bool = False
 
 
 class NamedMetric:
@@ -242,13 +244,14 @@ class NamedMetric:
             return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}")
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
             return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
+        is_record = not _RECORDS.isdisjoint(_words_before(before))
         bracket = _IN_BRACKETS.match(after)
         # Beside a count of steps it is the average of all of them; else it may be a deviation.
         if bracket is not None and step_count_of(text) is not None:
-            return NamedValue(bracket.group(1) or bracket.group(2))
+            return NamedValue(bracket.group(1) or bracket.group(2), is_record=is_record)
         other = bracket or _CHANGE.match(after)
         if other is None:
-            return NamedValue(match.group(_NUMBER_GROUP))
+            return NamedValue(match.group(_NUMBER_GROUP), is_record=is_record)
         return NamedValue(doubt=f"followed by {other.group().strip()!r}, which may be an average or newer: {_ALONE}")
 
 

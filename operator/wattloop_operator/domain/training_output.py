@@ -31,6 +31,7 @@ MAY_PRECEDE = (
     "has a value that meets the target before any epoch, perhaps of an earlier model: it counts if the next value "
     "meets the target too, or if no training follows and the script ends well"
 )
+EARLIER = "of an earlier evaluation, such as the best one, and the output has each evaluation by itself"
 # Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
 # before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
 _STEP = r"(?i)(?:(?:^|[|\]])\s*|[A-Za-z]:)(?:step|iter|iteration)[\s=:#\[]*[0-9]+(?:$|[^A-Za-z0-9_.%])"
@@ -134,6 +135,8 @@ class OutputReader:
         self._bars = _BarEvaluations()
         self._ranks = RankLines()
         self._has_separator = False
+        # Whether an evaluation that is no record was read before any epoch (False), or since (True).
+        self._evaluated: set[bool] = set()
         self._first: Evaluation | None = None
         self._passed_over: UnreadLine | None = None
         # A termination message is written at the end.
@@ -265,6 +268,11 @@ class OutputReader:
 
     def _of_name(self, named: NamedMetric, text: str, epoch: float | None, bar: ProgressBar | None) -> NamedValue:
         value = named.value(text)
+        has_epochs = self._epochs.completed is not None
+        if value.is_record and has_epochs in self._evaluated:
+            return NamedValue(doubt=EARLIER)
+        if value.number is not None and not value.is_record and (bar is None or bar.is_full):
+            self._evaluated.add(has_epochs)
         # A line before any epoch, such as "initial accuracy: 0.1", does not show how evaluations are written.
         self._has_separator |= value.number is not None and self._epochs.completed is not None and bar is None
         # Beside lines with a separator, one without is hardly another evaluation.

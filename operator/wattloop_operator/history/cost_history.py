@@ -99,7 +99,8 @@ def saving_sentence(history: JobHistory) -> str:
         f"{saving_text(savings.saved_percent)}."
     )
     if history.price is not None:
-        sentences.append(f"The saved energy is {money_saved_text(history.price, energy.saved)}.")
+        money = Unit(1.0, history.price.currency).saving_text(money_saved(history.price, energy.saved))
+        sentences.append(f"At its price, that energy cost {money}.")
     if savings.baseline_count:
         sentences.append(f"Not counted in it: {count_text(savings.baseline_count)} in the default configuration.")
     return " ".join(sentences)
@@ -137,15 +138,14 @@ def summary(history: JobHistory) -> str:
     return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
 
 
-def money_saved_text(price: Price, joules: Estimate | None) -> str:
-    """The price of saved energy with its interval.
+def money_saved(price: Price, joules: Estimate | None) -> Estimate | None:
+    """The price of saved energy; None if that is not known.
 
     Example:
-        >>> money_saved_text(Price(currency="EUR", per_kilowatt_hour="0.36"), Estimate(3.6e6, 1.8e6, 7.2e6))
-        '0.36 EUR (0.18 to 0.72)'
+        >>> money_saved(Price(currency="EUR", per_kilowatt_hour="0.36"), Estimate(3.6e6, 1.8e6, 7.2e6))
+        Estimate(value=0.36, low=0.18, high=0.72)
     """
-    factor = float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
-    return Unit(1.0, price.currency).interval_text(None if joules is None else joules.scaled(factor))
+    return None if joules is None else joules.scaled(float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR)
 
 
 def _latest_text(history: JobHistory, latest: RecurrenceCost) -> str:

@@ -9,9 +9,9 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.quantities import target_text
+from wattloop_operator.domain.quantities import Unit, target_text
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.cost_history import money_saved_text, summary
+from wattloop_operator.history.cost_history import money_saved, summary
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import NO_JOB, JobOverview, units_of_jobs
 from wattloop_operator.history.marks import marks_of
@@ -170,7 +170,9 @@ def _configuration(arm: ArmStatus) -> Configuration:
 
 
 def _money_saved(price: Price | None, overviews: Sequence[JobOverview]) -> str:
-    return "" if price is None or not overviews else money_saved_text(price, overviews[0].saved_energy)
+    if price is None or not overviews:
+        return ""
+    return Unit(1.0, price.currency).interval_text(money_saved(price, overviews[0].saved_energy))
 
 
 def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStatus | None) -> BeliefView:

@@ -287,8 +287,16 @@ def test_only_the_evaluation_of_each_phase_of_an_epoch_counts() -> None:
     lines = reader("Acc")
     output = (b"Epoch 1/24", b"train Loss: 0.4 Acc: 0.99", b"val Loss: 0.9 Acc: 0.71", b"best val Acc: 0.71")
     found = [lines.read(line) for line in output]
-    assert found == [None, None, Evaluation(0.71, 1.0), Evaluation(0.71, 1.0)]
+    assert found == [None, None, Evaluation(0.71, 1.0), None]
     assert not lines.reading.unread
+
+
+def test_the_best_value_so_far_counts_only_in_an_output_that_has_no_other() -> None:
+    output = ("accuracy: 0.80", "best accuracy: 0.80", "accuracy: 0.78", "New best accuracy: 0.80")
+    lines = reader()
+    assert [lines.read(line.encode()) for line in output] == [Evaluation(0.8, None), None, Evaluation(0.78, None), None]
+    records = reader()
+    assert [records.read(line.encode()) for line in output[1::2]] == [Evaluation(0.8, None)] * 2
 
 
 def test_an_output_with_the_metric_of_the_training_data_alone_is_noticed_in_the_third_epoch() -> None:

@@ -55,7 +55,7 @@ def test_the_saved_energy_has_its_price_with_its_interval(history: Make, record:
     records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
     price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
     # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
-    assert "The saved energy is 0.15 EUR (0.0" in saving_sentence(history(*records, price=price))
+    assert "At its price, that energy cost 0.15 EUR less (0.0" in saving_sentence(history(*records, price=price))
 
 
 def test_the_sentence_has_the_figures_of_the_live_page(history: Make, record: Make) -> None:

@@ -266,7 +266,9 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.reached:
         text = f"{target.metric} reached {_metric_text(progress, target)} after {epochs_text(progress.epoch or 0)}"
         return Ended(Result.REACHED, text)
-    if progress.stop_requested:
+    # One that ran all its epochs before it could be stopped is a whole run.
+    is_whole = progress.metric is not None and (progress.epoch or 0) >= recurrence.spec.max_epochs
+    if progress.stop_requested and (progress.diverged or not is_whole):
         return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting

@@ -66,12 +66,14 @@ def comparable_default(
     """
     known = known_epoch_costs(records, eta)
     since = first_comparable(known, default)
-    if is_default_outdated([each for each in known if each[0].recurrence >= since], default):
-        return ComparableDefault(None, since, outdated=True)
     recent, weight, size = measure.weighted([record for record in records if record.recurrence >= since], eta)
     # A power profile does not say on which data it was measured.
     cost = default_cost_of(recent, () if since else profiles, default, weight)
-    return ComparableDefault(None if cost is None else cost.scaled(1 / size), since)
+    if cost is None:
+        return ComparableDefault(None, since)
+    if is_default_outdated([each for each in known if each[0].recurrence >= since], default):
+        return ComparableDefault(None, since, outdated=True)
+    return ComparableDefault(cost.scaled(1 / size), since)
 
 
 def known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> EpochCosts:

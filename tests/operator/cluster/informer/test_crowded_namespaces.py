@@ -44,7 +44,7 @@ def recurrence(number: int, gpus: int = 1) -> Body:
         }
         for gpu in range(gpus)
     ]
-    status = {"progress": {"sequence": 3, "epoch": 2, "gpus": energies}}
+    status = {"progress": {"processes": [{"id": "0-a", "sequence": 3}], "epoch": 2, "gpus": energies}}
     return recurrence_object(f"run-{number}", f"run-{number}", str(number + 1), status)
 
 
