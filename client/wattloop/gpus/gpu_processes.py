@@ -73,14 +73,18 @@ def listed_process(pid: int, folder: Path = PROCESSES) -> ListedProcess | None:
         pid: Its id.
         folder: The folder of Linux's files about processes.
     """
-    found = _name_and_parent(pid, folder)
-    if found is None:
+    stat = _stat_of(pid, folder)
+    if stat is None:
         return ListedProcess(pid) if _is_hidden(pid) else None
+    found = _name_and_parent(stat)
+    if found is None:
+        return None
     name, parent = found
     ancestors: set[int] = set()
     while parent > 0 and len(ancestors) < MAX_ANCESTORS:
         ancestors.add(parent)
-        above = _name_and_parent(parent, folder)
+        stat = _stat_of(parent, folder)
+        above = None if stat is None else _name_and_parent(stat)
         parent = 0 if above is None else above[1]
     return ListedProcess(pid, name, frozenset(ancestors), _training(_environment(pid, folder)))
 
@@ -128,11 +132,16 @@ def text_of(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMED]) + more
 
 
-def _name_and_parent(pid: int, folder: Path) -> tuple[str, int] | None:
+def _stat_of(pid: int, folder: Path) -> bytes | None:
+    """What the kernel states of a process; None if there is none, or if it is hidden."""
     try:
-        stat = (folder / str(pid) / "stat").read_bytes()
+        return (folder / str(pid) / "stat").read_bytes()
     except OSError:
         return None
+
+
+def _name_and_parent(stat: bytes) -> tuple[str, int] | None:
+    """A process's program and the one that started it; None of a process that has ended."""
     begin, _, rest = stat.rpartition(b")")
     fields = rest.split()
     if len(fields) < 2 or fields[0] in (b"Z", b"X"):

@@ -29,7 +29,7 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
     they are not, since a process knows those of its own GPUs alone.
 
     Example:
-        >>> tags_of(RunEnvironment(job="team/digits", recurrence="digits-7-0", batch_size=64), Report(1, 0))
+        >>> tags_of(RunEnvironment(job="team/digits", recurrence="digits-7-0", batch_size=64), Report("4f1d", 1, 0))
         {'job': 'team/digits', 'recurrence': 'digits-7-0', 'attempt': 0, 'batch_size': 64}
     """
     tags: dict[str, str | int | float] = {"job": environment.job, "recurrence": environment.recurrence}

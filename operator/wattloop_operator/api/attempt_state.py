@@ -139,7 +139,7 @@ class GpuReadingStatus(CountedInterval):
         "reports come within a second. Absent until one of these takes a second.",
     )
     earlier: tuple[CountedInterval, ...] = Field(
-        default=(), description="Earlier intervals that do not overlap, oldest first.", max_length=MAX_EARLIER_INTERVALS
+        default=(), description="Earlier ones in order.", max_length=MAX_EARLIER_INTERVALS, json_schema_extra=ATOMIC
     )
     oldest: CountedInterval | None = Field(
         default=None, description="The sum of still earlier intervals, as one interval from zero. Absent if none."

@@ -36,7 +36,7 @@ class SourceRecords:
 
 
 @dataclass(frozen=True)
-class DecisionInputs:
+class StoredDecision:
     """A decision, and what it was made from besides the records of ended attempts.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec
-from wattloop_operator.domain.decision_inputs import DecisionInputs
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
@@ -74,7 +74,7 @@ class ReplayedDecision:
 
 
 def replayed_decisions(
-    decisions: Sequence[DecisionInputs],
+    decisions: Sequence[StoredDecision],
     records: Sequence[ObservationRecord],
     records_of: Callable[[str], Sequence[ObservationRecord]],
 ) -> Iterator[ReplayedDecision]:
@@ -114,7 +114,7 @@ def replayed_decisions(
         )
 
 
-def _differences(inputs: DecisionInputs, snapshot: Snapshot) -> Iterator[Difference]:
+def _differences(inputs: StoredDecision, snapshot: Snapshot) -> Iterator[Difference]:
     try:
         found = decided_again(snapshot, inputs.decided)
     except NoFeasibleArmError as error:

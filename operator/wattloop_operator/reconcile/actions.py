@@ -10,7 +10,7 @@ from datetime import datetime
 
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.domain.decision_inputs import DecisionInputs
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
 
 # Reason of the Event of a recurrence that was deleted.
@@ -48,7 +48,7 @@ class CreateRecurrence:
     """
 
     recurrence: TrainingRecurrence
-    inputs: DecisionInputs | None = None
+    inputs: StoredDecision | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import delete, insert, select
 
-from wattloop_operator.domain.decision_inputs import DecisionInputs
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.observation_store import delete_beyond_bound_of_job
 from wattloop_operator.store.tables import DECISIONS
@@ -16,7 +16,7 @@ class Decisions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, inputs: DecisionInputs) -> None:
+    def record(self, inputs: StoredDecision) -> None:
         """Store a decision before its attempt is created, durably when this returns.
 
         It replaces an earlier one of the attempt, which then was not created.
@@ -47,7 +47,7 @@ class Decisions:
             rows = on.execute(select(*columns).distinct().order_by(*columns)).all()
         return tuple((namespace, name, uid) for namespace, name, uid in rows)
 
-    def of_job(self, job_uid: str) -> tuple[DecisionInputs, ...]:
+    def of_job(self, job_uid: str) -> tuple[StoredDecision, ...]:
         """The decisions of a job, in the order in which they were made.
 
         Raises:
@@ -59,5 +59,5 @@ class Decisions:
             rows = on.execute(query).all()
         name = f"{self._database.name}: decision of job {job_uid}, recurrence "
         return tuple(
-            DecisionInputs.from_bytes(f"{name}{index}, attempt {attempt}", body) for index, attempt, body in rows
+            StoredDecision.from_bytes(f"{name}{index}, attempt {attempt}", body) for index, attempt, body in rows
         )

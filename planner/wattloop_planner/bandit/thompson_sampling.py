@@ -112,7 +112,7 @@ class ThompsonSamplingPolicy(CostModelPolicy):
         arms = inputs.context.space.configurations
         reason = (
             f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: it is the cheapest trial in "
-            f"{proposals[arm]} of {self.samples} samples, worth {values[arm]:.2g} runs more than it costs"
+            f"{proposals[arm]} of {self.samples} samples and worth {values[arm]:.2g} runs more than it costs"
         )
         stop_cost_joules = inputs.start_up_joules + stops[arm] * inputs.unit_joules
         return inputs.decision(arm, ChoiceKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))

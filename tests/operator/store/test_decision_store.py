@@ -11,7 +11,7 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.commands.main import main
 from wattloop.errors import InputError
-from wattloop_operator.domain.decision_inputs import DecisionInputs
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.store import observation_store, open_store
 from wattloop_operator.store.store import Store
 
@@ -28,7 +28,7 @@ def backend_after(count: int) -> ModelBackend:
     return backend
 
 
-def store_all(store: Store, backend: ModelBackend) -> list[DecisionInputs]:
+def store_all(store: Store, backend: ModelBackend) -> list[StoredDecision]:
     decisions = list(backend.decisions.values())
     for inputs in decisions:
         store.decisions.record(inputs)
@@ -52,11 +52,11 @@ def test_of_a_job_the_oldest_decisions_are_deleted(store: Store, monkeypatch: py
     assert store.decisions.of_job(decisions[0].job.metadata.uid) == tuple(decisions[-2:])
 
 
-@pytest.mark.parametrize("body", [b"", b"x", DecisionInputs.to_bytes])
+@pytest.mark.parametrize("body", [b"", b"x", StoredDecision.to_bytes])
 def test_a_row_that_cannot_be_read_is_an_error_that_names_it(body: object) -> None:
     written = body if isinstance(body, bytes) else backend_after(1).decisions[0, 0].to_bytes()[:-9]
     with pytest.raises(InputError, match="row 7: found inputs of a decision that cannot be read"):
-        DecisionInputs.from_bytes("row 7", written)
+        StoredDecision.from_bytes("row 7", written)
 
 
 def test_a_decision_that_differs_or_cannot_be_made_again_is_told_with_its_cause(

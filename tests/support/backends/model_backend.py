@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.decision_inputs import DecisionInputs
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
@@ -79,7 +79,7 @@ class ModelBackend:
     workloads: dict[str, WorkloadState] = field(default_factory=dict)
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
     profiles: dict[Any, PowerProfileRecord] = field(default_factory=dict)
-    decisions: dict[tuple[int, int], DecisionInputs] = field(default_factory=dict)
+    decisions: dict[tuple[int, int], StoredDecision] = field(default_factory=dict)
     late_usages: dict[tuple[int, int], LateUsage] = field(default_factory=dict)
     events: list[actions.EmitEvent] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
@@ -158,7 +158,7 @@ class ModelBackend:
                 if inputs is not None:
                     # The latest one is the last.
                     self.decisions.pop(recurrence.order, None)
-                    self.decisions[recurrence.order] = DecisionInputs.from_bytes("the store", inputs.to_bytes())
+                    self.decisions[recurrence.order] = StoredDecision.from_bytes("the store", inputs.to_bytes())
                 self._create(recurrence)
             case actions.StartWorkload(recurrence):
                 self._start(recurrence.metadata.name)

@@ -27,6 +27,10 @@ ELSEWHERE = {
     ("zero-code.md", "wattloop run examples/unchanged/job.yaml"): (
         "tests/integrations/test_unchanged_scripts.py::test_the_example_of_an_unchanged_script_is_ended_at_its_target"
     ),
+    (
+        "zero-code.md",
+        "reporting:  # of wattloop run alone",
+    ): "tests/operator/local/test_metric_file.py::test_each_row_of_a_run_counts_once_however_the_file_is_written",
     ("pipeline.md", "--- examples/pipeline/train.py"): (
         "tests/integrations/test_pipeline_launch.py::test_each_line_that_the_page_adds_is_a_line_of_the_example"
     ),

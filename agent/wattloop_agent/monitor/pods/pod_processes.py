@@ -115,7 +115,9 @@ class PodProcesses:
             OSError: It is unknown.
         """
         running = (each for pid in pids if (each := listed_process(pid, self._processes)) is not None)
-        return [each for each in running if each.name != MPS_SERVER and self.pod_uid_of(each.pid) not in pod_uids]
+        others = [each for each in running if each.name != MPS_SERVER and self.pod_uid_of(each.pid) not in pod_uids]
+        # One that has ended meanwhile was in no pod any more.
+        return [each for each in others if listed_process(each.pid, self._processes) is not None]
 
     def find(self, pod_uids: set[str], step: Callable[[], None] = no_step) -> Iterator[int]:
         """The processes of these pods; calls `step` before each process of the node.

@@ -9,14 +9,14 @@ from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.domain.decision_inputs import DecisionInputs, SourceRecords
+from wattloop_operator.domain.decision_inputs import SourceRecords, StoredDecision
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.job_observations import known_profiles, known_records
 
 
-def inputs_of(snapshot: Snapshot, decided: TrainingRecurrence) -> DecisionInputs:
+def inputs_of(snapshot: Snapshot, decided: TrainingRecurrence) -> StoredDecision:
     """What an attempt is decided from.
 
     Args:
@@ -26,7 +26,7 @@ def inputs_of(snapshot: Snapshot, decided: TrainingRecurrence) -> DecisionInputs
     index = decided.spec.index
     used = (each for each in snapshot.recurrences if each.status.result is None or each.spec.index == index)
     source, source_records = snapshot.source_job, snapshot.source_records
-    return DecisionInputs(
+    return StoredDecision(
         decided=decided,
         job=_job(snapshot.job),
         recurrences=tuple(map(_recurrence, sorted(used, key=lambda each: each.order))),
@@ -43,7 +43,7 @@ def inputs_of(snapshot: Snapshot, decided: TrainingRecurrence) -> DecisionInputs
 
 
 def snapshot_of(
-    inputs: DecisionInputs,
+    inputs: StoredDecision,
     records: Sequence[ObservationRecord],
     source_records: Sequence[ObservationRecord],
     policies: PolicyCache,
@@ -71,7 +71,7 @@ def snapshot_of(
 
 
 def records_then(
-    inputs: DecisionInputs, records: Sequence[ObservationRecord], decided_later: Collection[tuple[int, int]]
+    inputs: StoredDecision, records: Sequence[ObservationRecord], decided_later: Collection[tuple[int, int]]
 ) -> tuple[ObservationRecord, ...] | None:
     """The job's records that were known at a decision; None if some are not there any more.
 
@@ -88,7 +88,7 @@ def records_then(
 
 
 def source_records_then(
-    inputs: DecisionInputs, records: Sequence[ObservationRecord]
+    inputs: StoredDecision, records: Sequence[ObservationRecord]
 ) -> tuple[ObservationRecord, ...] | None:
     """The records of the job that a decision learned from; None if they cannot be told from later ones.
 
