@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from wattloop.gpus.gpu_processes import MPS_SERVER, PARTIAL_LIST, TRAINING_VARIABLE, others_among
+from support.forked_process import exit_codes, forked
+from wattloop.gpus.gpu_processes import MPS_SERVER, PARTIAL_LIST, TRAINING_VARIABLE, listed_process, others_among
 from wattloop_operator.local import watchdog
+
+NOBODY = 65534
 
 OWN = 700
 RANK_VARIABLES = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
@@ -70,6 +74,21 @@ def test_the_process_that_started_a_program_and_descendants_of_descendants_are_i
 def test_a_process_that_has_ended_is_no_other(folder: Path) -> None:
     process(folder, OWN, 600)
     assert others_among([OWN, 2**22 - 1], OWN, is_complete=True, folder=folder) == ((), "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's process needs root")
+def test_a_process_of_another_user_that_has_ended_and_was_not_waited_for_is_no_other(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    try:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+
+        def looked_at_by_another_user() -> int:
+            os.setuid(NOBODY)
+            return 0 if listed_process(ended.pid) is None else 1
+
+        assert exit_codes([forked(looked_at_by_another_user, tmp_path / "out", tmp_path / "error")]) == [0]
+    finally:
+        ended.wait()
 
 
 @pytest.mark.parametrize(
