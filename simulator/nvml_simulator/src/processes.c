@@ -56,13 +56,28 @@ static uint64_t own_pid_namespace(void) {
     return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
+/* Whether a process only holds the namespaces of a pod. It is the first one of its own PID namespace, as a training is,
+ * and pods that start at once start theirs in the same tick. */
+static int is_sandbox(int32_t pid) {
+    char path[64], name[16] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return 0;
+    }
+    size_t length = fread(name, 1, sizeof name - 1, file);
+    fclose(file);
+    return length == strlen("pause\n") && strcmp(name, "pause\n") == 0;
+}
+
 /* Searches the visible processes for one of a nested namespace; returns its pid here, or 0. */
 static int32_t find_within(const struct process *process) {
     DIR *folder = opendir("/proc");
     int32_t found = 0;
     for (struct dirent *entry; folder != NULL && found == 0 && (entry = readdir(folder)) != NULL;) {
         int32_t pid = atoi(entry->d_name);
-        if (pid > 0 && start_ticks(pid) == process->start_ticks && innermost_pid(pid) == process->pid) {
+        if (pid > 0 && start_ticks(pid) == process->start_ticks && innermost_pid(pid) == process->pid &&
+            !is_sandbox(pid)) {
             found = pid;
         }
     }
