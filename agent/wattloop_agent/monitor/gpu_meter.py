@@ -39,7 +39,7 @@ class Meter:
     Attributes:
         sampler: Samples all GPUs periodically in the same thread; idle until it is started or
             subscribed to.
-        users: Knows which others use the GPUs of a caller; None: no caller is told.
+        users: Knows which others use the GPUs of a caller; None: no caller asks.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Meter:
         return [self.for_caller(self._integrated(reading), owner) for reading in readings]
 
     def for_caller(self, reading: GpuReading, owner: str) -> GpuReading:
-        """A reading with what a caller is told beside it: others on the GPU, and what its counter counts from."""
+        """A reading with what a caller learns beside it: others on the GPU, and what its counter counts from."""
         others = reading.others if self.users is None else self.users.others(owner, reading.uuid)
         # The ledger's integral goes on when the driver is loaded again.
         return reading._replace(others=others, counter="" if reading.energy_millijoules is None else self._counter_id)

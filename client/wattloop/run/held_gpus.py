@@ -148,7 +148,7 @@ class ProcessGpus:
         """Whether others have used the GPU since the start; said once."""
         uuid, others = now.uuid, now.others
         before = self._shared.get(uuid, False)
-        # An agent that starts again has forgotten whom it has seen.
+        # An agent that starts again has forgotten the processes that it saw.
         shared = any_shared((before, others.since(self._start[uuid].begin_seconds)))
         self._shared[uuid] = shared
         if shared and not before:

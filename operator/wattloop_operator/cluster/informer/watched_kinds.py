@@ -1,4 +1,4 @@
-"""The kinds that the operator follows: where each is stored, which part of it, and whom a change concerns."""
+"""The kinds that the operator follows: where each is stored, which part of it, and which jobs a change concerns."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Wattloop sets it in variables of the training containers. A template whose text names one of them passes it on, as
 ``--batch-size=$(WATTLOOP_BATCH_SIZE)``; a script may also read the variable by itself, or by the client. What a script
-reads no manifest shows. So a job whose script has no client, and whose template names no such variable, is told.
+reads no manifest shows. So a job whose script has no client, and whose template names no such variable, gets a warning.
 """
 
 from __future__ import annotations

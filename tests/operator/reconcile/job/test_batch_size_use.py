@@ -1,4 +1,4 @@
-"""A job whose template does not pass the batch size to a script without the client is told so at once."""
+"""A job whose template does not pass the batch size to a script without the client gets a warning at once."""
 
 from __future__ import annotations
 
