@@ -28,7 +28,7 @@ help:
 	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make cluster-image ARCHIVE=image.tar  gives that node an own image, as docker save wrote it"
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
-	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date, no broken link"
+	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, not too many fields, generated files up to date, no broken link"
 	@echo "make site          the docs site: build/site/index.html, which needs no server"
 	@echo "make pictures      the pictures of README and docs: the demo's live page in Chromium, and its plots"
 	@echo "make images        the images of operator, live page, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
@@ -98,6 +98,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/unreached_names.py
+	$(BIN)/python tests/api_fields.py
 	$(BIN)/python -m wattloop_operator.generated --check
 	$(BIN)/python -m wattloop_agent.telemetry.catalogue --check
 	$(BIN)/python docs/reference/generate.py --check
