@@ -233,7 +233,7 @@ def test_plans_and_a_baseline_of_the_trainer_are_an_experiment_with_a_saving(
     plans.mkdir()
     for number, clock in enumerate((1110, 1410)):
         (plans / f"freqs_pipeline_{number:05d}.py").write_text(repr([[clock] * 8] * 2))
-    arguments = [*GPT, "--num-prof-steps", "4", "--dumps", str(runs)]
+    arguments = [*GPT, "--num-prof-steps", "8", "--dumps", str(runs)]
     for options in (["--plan", str(plans)], ["--baseline", "zeus-global", "--baseline-limits", "400,250"]):
         # It ends by itself, without --max-steps.
         text, codes = trained(tmp_path, 2, [*arguments, *options], on_gpus(node))

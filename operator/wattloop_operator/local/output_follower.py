@@ -179,8 +179,9 @@ class OutputFollower:
             self._epochs = counted if latest is None else latest
             self._limits.epoch_ended(self._epochs, is_last=any(self._may_end(each) for _, each in evaluations))
         gpus = self._observed_gpus() if evaluations else ObservedGpus()
-        for end, evaluation in evaluations:
-            self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus))
+        for place, (end, evaluation) in enumerate(evaluations, 1):
+            is_followed = place < len(evaluations)
+            self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus, is_followed=is_followed))
         return bool(evaluations)
 
     def _may_end(self, evaluation: Evaluation) -> bool:

@@ -255,6 +255,8 @@ class ReportService:
         progress = recurrence.progress
         if recurrence.status.result is not None:
             return progress
+        if all(isinstance(each.report, OutputReport) and each.report.is_followed for each in received):
+            return progress
         reports = [each.report for each in received if isinstance(each.report, Report)]
         return with_verdict(with_stop_request(recurrence, self._with_review(recurrence, progress)), reports)
 

@@ -135,3 +135,12 @@ def test_only_a_local_run_measures_limits_by_the_output_and_only_with_logs() -> 
 
     assert [profiles(source, local=True) for source in ("Push", "Logs", "KubeflowTrainer")] == [True, True, False]
     assert [profiles(source, local=False) for source in ("Push", "Logs", "TerminationMessage")] == [True, False, False]
+
+
+def test_of_evaluations_that_are_read_at_once_all_but_the_last_are_followed(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    training = Followed(node, tmp_path)
+    training.prints("epoch=1 accuracy=0.1\nepoch=2 accuracy=0.2")
+    assert [(each.epoch, each.is_followed) for each in training.reports] == [(1, True), (2, False)]
+    training.follower.release()

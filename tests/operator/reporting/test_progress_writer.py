@@ -108,6 +108,23 @@ def test_a_stop_is_written_before_the_answer_and_is_permanent(progress_store: Me
     assert len(progress_store.writes) == 2
 
 
+def test_of_values_that_were_read_at_once_only_the_last_is_judged_and_marks_an_epoch(
+    progress_store: MemoryProgressStore,
+) -> None:
+    """Three epochs were printed within one poll; the energy of all three was that of the second, which was stopped."""
+    progress_store.recurrence = DECIDED.model_copy(
+        update={"spec": DECIDED.spec.model_copy(update={"stop_cost_joules": Decimal(3)})}
+    )
+    service = ReportService(progress_store, progress_store, clock=lambda: progress_store.now)
+    gpus = ObservedGpus((GpuEnergy("GPU-0", 0, 500_000, 1.0, 3.0),), max_power_limit_watts=300.0)
+    for number, metric in enumerate((0.5, 0.6, 0.99), start=1):
+        service.observe("team", "run", OutputReport(number, metric, number, gpus=gpus, is_followed=number < 3))
+    progress = progress_store.progress()
+    assert (progress.reached, progress.stop_requested) == (True, False)
+    assert progress.first_epoch is not None
+    assert progress.first_epoch.epoch == 3
+
+
 def test_progress_that_another_replica_wrote_is_preserved(progress_store: MemoryProgressStore) -> None:
     writer = writer_of(progress_store)
     elsewhere = GpuEnergy("GPU-2", 0, 9, 1.0, 2.0)

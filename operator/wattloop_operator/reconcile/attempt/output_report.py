@@ -51,6 +51,8 @@ class OutputReport:
             a new one.
         gpus: The GPUs.
         finished: Whether nothing more follows.
+        is_followed: Whether later values were seen at the same moment. The GPUs were read once for all of them, so only
+            the last one tells what an epoch cost, and only it is judged.
         process: The process that it was seen of; a container that is started again is another one.
         has_clock_position: Whether the position is a time of the process's clock, which may be set back: more epochs
             are newer then too. Fewer epochs at an earlier time are of a late status, or of a training that was
@@ -63,6 +65,7 @@ class OutputReport:
     evaluation: str = ""
     gpus: ObservedGpus = ObservedGpus()
     finished: bool = False
+    is_followed: bool = False
     process: str = ""
     has_clock_position: bool = False
 

@@ -77,7 +77,10 @@ def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) ->
         seen = replace(seen, metric=None, epoch=None)
     progress = progress_after(recurrence, report_of(before, seen))
     # It comes from no process, so it tells nothing of the end or the restart of one.
-    progress = progress.model_copy(update={"ended_ranks": before.ended_ranks, "first_failure": before.first_failure})
+    update: dict[str, object] = {"ended_ranks": before.ended_ranks, "first_failure": before.first_failure}
+    if seen.is_followed:
+        update["first_epoch"] = before.first_epoch
+    progress = progress.model_copy(update=update)
     is_new = _evaluations(progress) != _evaluations(before) or progress.diverged != before.diverged
     if not (is_new and seen.evaluation):
         return progress
