@@ -35,7 +35,7 @@ from wattloop_operator.workloads.kueue import JOB_UID_LABEL
 WORKLOADS = ResourceType(API_VERSION, "workloads", "Workload")
 QUEUE = {"queue": {"name": "team"}}
 # All are kept, so that the times of each can be read at the end.
-KEPT = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000}
+KEPT = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
 # Namespaces.
 QUEUED, UNQUEUED = "queued", "unqueued"
 # Places in etcd of what runs without a queue.

@@ -88,7 +88,7 @@ def check_job(
             "batchSize": {"default": 1, "candidates": [1]},
             "policy": {"fixed": {}},
             "power": {"limit": {"mode": "None"}},
-            "retryPolicy": {"limit": 0},
+            "retries": 0,
             "template": {"job": {"template": {"spec": pod}}},
         },
     }

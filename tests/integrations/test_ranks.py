@@ -163,12 +163,12 @@ def write_job(local_job: LocalJob, plan: Plan, progress_deadline_seconds: int | 
     local_job.job(
         TRAINING,
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
-        objective={"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": MAX_EPOCHS, **deadline},
+        objective={"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": MAX_EPOCHS},
         batchSize={"default": 32, "candidates": [32]},
         power={"limit": {"mode": "Fixed", "watts": round(HELD_WATTS)}},
-        crashBudget=5,
         # With several recurrences, each has one attempt.
-        **({"retryPolicy": {"limit": 0}} if recurrences > 1 else {}),
+        **({"retries": 0} if recurrences > 1 else {}),
+        **deadline,
     )
     return ["--recurrences", str(recurrences), "--simulated-gpus", str(RANKS)]
 

@@ -92,7 +92,7 @@ def start_attacker(
         # How it was stolen does not matter here.
         "VICTIM_TOKEN": pod_token(core, pod, audiences=[AUDIENCE]),
     }
-    job = paced_job("attacker", script="hostile_training.py", environment=environment, retryPolicy={"limit": 0})
+    job = paced_job("attacker", script="hostile_training.py", environment=environment, retries=0)
     users[ATTACKERS].apply(job, namespace=ATTACKERS)
     runs = Runs(users[ATTACKERS], cluster, "attacker", ATTACKERS)
     runs.ask("run-0")

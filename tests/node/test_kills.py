@@ -90,7 +90,7 @@ def aftermath(
     journal.chmod(0o1777)
     before = energy_joules(gpus)
     for job, count in GPUS.items():
-        limits = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000}
+        limits = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
         trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
         kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=namespace)
     jobs = {job: Runs(kubectl, cluster, job, namespace) for job in GPUS}

@@ -120,8 +120,8 @@ def volume(folder: Path) -> list[Object]:
 
 def hanging_job(name: str) -> Object:
     """A job of in_pods/hanging_training.py, which needs no GPU."""
-    objective = {"target": TARGET, "maxEpochs": 40, "progressDeadlineSeconds": HUNG_WITHIN_SECONDS}
-    return paced_job(name, script="hanging_training.py", gpus=0, objective=objective, retryPolicy={"limit": 0})
+    changes = {"objective": {"target": TARGET, "maxEpochs": 40}, "progressDeadlineSeconds": HUNG_WITHIN_SECONDS}
+    return paced_job(name, script="hanging_training.py", gpus=0, retries=0, **changes)
 
 
 def ended_early() -> dict[str, Any]:
@@ -132,7 +132,7 @@ def ended_early() -> dict[str, Any]:
         "earlyStop": {"costRatioPercent": COST_RATIO_PERCENT},
     }
     power = {"limit": {"mode": "None"}}
-    return {"objective": objective, "policy": {"fixed": {}}, "power": power, "retryPolicy": {"limit": 0}}
+    return {"objective": objective, "policy": {"fixed": {}}, "power": power, "retries": 0}
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def test_an_image_that_does_not_exist_is_named(user: ClusterCommand, cluster: Dy
 def test_a_missing_command_is_named_and_counts_against_no_batch_size(
     user: ClusterCommand, cluster: DynamicClient
 ) -> None:
-    job = paced_job("no-command", retryPolicy={"limit": 0})
+    job = paced_job("no-command", retries=0)
     container_of(job)["command"] = ["/no/such/command"]
     runs = start(user, cluster, job)
     ended = await_condition(cluster, NAMESPACE, "no-command", "Complete", status="True", message="/no/such/command")

@@ -237,7 +237,7 @@ class Run:
         """Count an optimizer step. This is cheap.
 
         The measurement of power limits needs it. It also sends a report that the operator asked to
-        receive later, and one that shows progress when a quarter of `objective.progressDeadlineSeconds` has passed
+        receive later, and one that shows progress when a quarter of `progressDeadlineSeconds` has passed
         without a report.
 
         Args:
@@ -261,7 +261,7 @@ class Run:
     def keep_alive(self) -> None:
         """Show progress in work that is no step: `step` calls it, too.
 
-        It sends a report when a quarter of `objective.progressDeadlineSeconds` has passed without one.
+        It sends a report when a quarter of `progressDeadlineSeconds` has passed without one.
         """
         if self._heartbeat.is_due():
             self._send()

@@ -132,13 +132,6 @@ class Objective(ApiModel):
         default=100,
         description="Number of epochs after which a run ends even if it has not reached the target.",
     )
-    progress_deadline_seconds: ProgressDeadline | None = Field(
-        default=None,
-        description="Seconds without a report from any process after which a running attempt is ended as hung. "
-        "run.step sends a report when a quarter of them has passed without one; a training that does not call it needs "
-        "more seconds than its longest epoch. Time in which a pod is scheduled or started does not count. Absent: an "
-        "attempt may be silent for ever. A change applies to the next attempt.",
-    )
     early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
     metric_guard: MetricGuard | None = Field(
         default=None,

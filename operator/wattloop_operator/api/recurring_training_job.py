@@ -22,7 +22,7 @@ from wattloop_operator.api.model import (
     list_map,
 )
 from wattloop_operator.api.model_output import Output
-from wattloop_operator.api.objective import Objective
+from wattloop_operator.api.objective import Objective, ProgressDeadline
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.probes import ProbeSettings
 from wattloop_operator.api.queue import Queue
@@ -46,25 +46,6 @@ class ConcurrencyPolicy(StrEnum):
     ALLOW = "Allow"
     FORBID = "Forbid"
     REPLACE = "Replace"
-
-
-class MissedRunPolicy(StrEnum):
-    """What happens after starts were missed."""
-
-    RUN_ONCE = "RunOnce"
-    SKIP = "Skip"
-
-
-class RetryPolicy(ApiModel):
-    """How often a recurrence is retried."""
-
-    limit: int = Field(
-        default=5,
-        description="Maximum number of further attempts after the first one missed the target or crashed. While no "
-        "batch size is expected to reach the target, only a crash or a disruption is retried.",
-        ge=0,
-        le=20,
-    )
 
 
 # CEL cannot fold a list, so each place has a factor.
@@ -210,14 +191,9 @@ class RecurringTrainingJobSpec(ApiModel):
     starting_deadline_seconds: int | None = Field(
         default=None,
         description="Deadline for starting a run after its scheduled time, in seconds. A later start counts as "
-        "missed. Absent: no deadline.",
+        "missed. Absent: no deadline. One run replaces all that were missed.",
         ge=1,
         le=SECONDS_OF_YEAR,
-    )
-    missed_run_policy: MissedRunPolicy = Field(
-        default=MissedRunPolicy.RUN_ONCE,
-        description="What happens after starts were missed, because the operator was down or the job suspended. "
-        "RunOnce: one run replaces all missed ones. Skip: the next run starts at its scheduled time.",
     )
     max_recurrences: int | None = Field(
         default=None,
@@ -225,31 +201,35 @@ class RecurringTrainingJobSpec(ApiModel):
         ge=1,
         le=1_000_000,
     )
-    retry_policy: RetryPolicy = Field(
-        default=RetryPolicy(), description="How often a recurrence is retried after an attempt that missed the target."
-    )
-    crash_budget: int = Field(
-        default=3,
-        description="Number of consecutive crashes, such as out of memory or a hang, after which a batch size is no "
-        "longer tried. Crashes count until spec.template or its training runtime changes.",
-        ge=1,
-        le=100,
+    retries: int = Field(
+        default=5,
+        description="Maximum number of further attempts of a recurrence after the first one missed the target or "
+        "crashed. While no batch size is expected to reach the target, only a crash or a disruption is retried.",
+        ge=0,
+        le=20,
     )
     active_deadline_seconds: int | None = Field(
         default=None,
         description="Seconds after which a running attempt is terminated, also if it makes progress. "
-        "objective.progressDeadlineSeconds ends one that makes none. Absent: no deadline.",
+        "progressDeadlineSeconds ends one that makes none. Absent: no deadline.",
         ge=1,
         le=SECONDS_OF_YEAR,
     )
-    successful_history_limit: int = Field(
+    progress_deadline_seconds: ProgressDeadline | None = Field(
+        default=None,
+        description="Seconds without a report from any process after which a running attempt is ended as hung. "
+        "run.step sends a report when a quarter of them has passed without one; a training that does not call it needs "
+        "more seconds than its longest epoch. Time in which a pod is scheduled or started does not count. Absent: an "
+        "attempt may be silent for ever. A change applies to the next attempt.",
+    )
+    successful_runs_history_limit: int = Field(
         default=10,
         description="Number of recurrences that reached the target to keep as objects. Their observations are kept "
         "in any case.",
         ge=0,
         le=1_000,
     )
-    failed_history_limit: int = Field(
+    failed_runs_history_limit: int = Field(
         default=5, description="Number of failed recurrences to keep as objects.", ge=0, le=1_000
     )
 

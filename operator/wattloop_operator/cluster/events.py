@@ -88,7 +88,9 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
                 if condition.type == PUBLISHED and condition.status is ConditionStatus.TRUE and not known_publication:
                     yield EmitEvent(False, "ModelPublished", text, recurrence)
         case DeleteRecurrence(recurrence):
-            limit = "successfulHistoryLimit" if recurrence.status.result is Result.REACHED else "failedHistoryLimit"
+            limit = (
+                "successfulRunsHistoryLimit" if recurrence.status.result is Result.REACHED else "failedRunsHistoryLimit"
+            )
             text = (
                 f"recurrence {recurrence.spec.index} ({recurrence.metadata.name}) was deleted by spec.{limit}; what "
                 "was learned from it is kept"

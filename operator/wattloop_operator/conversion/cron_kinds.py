@@ -38,8 +38,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 SAME_FIELDS = {
     "concurrencyPolicy": "concurrencyPolicy",
     "startingDeadlineSeconds": "startingDeadlineSeconds",
-    "successfulJobsHistoryLimit": "successfulHistoryLimit",
-    "failedJobsHistoryLimit": "failedHistoryLimit",
+    "successfulJobsHistoryLimit": "successfulRunsHistoryLimit",
+    "failedJobsHistoryLimit": "failedRunsHistoryLimit",
 }
 CONVERTED_FIELDS = frozenset({"schedule", "timeZone", "jobTemplate", "suspend", *SAME_FIELDS})
 
@@ -262,9 +262,9 @@ def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:
     limit = child.pop("backoffLimit", None)
     if limit is None:
         return {}
-    text = "is spec.retryPolicy.limit now: Wattloop starts another workload, with its own decision, for each attempt"
+    text = "is spec.retries now: Wattloop starts another workload, with its own decision, for each attempt"
     result.notes.append(Note((*result.child, "backoffLimit"), text))
-    return {"retryPolicy": {"limit": min(limit, MAX_RETRIES) if isinstance(limit, int) else limit}}
+    return {"retries": min(limit, MAX_RETRIES) if isinstance(limit, int) else limit}
 
 
 def _without_restarts(kind: CronKind, child: dict[str, Any], result: Conversion) -> None:

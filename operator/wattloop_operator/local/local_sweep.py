@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.batch_size_policy import DecisionKind, FixedPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
-from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RetryPolicy
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.api.trigger import ManualTrigger, Trigger
 from wattloop_operator.domain.snapshot import Snapshot
@@ -141,13 +141,12 @@ def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
         "mode": Mode.OPTIMIZE,
         "objective": objective,
         "max_recurrences": None,
-        "successful_history_limit": MAX_HISTORY,
-        "failed_history_limit": MAX_HISTORY,
-        "crash_budget": 100,
+        "successful_runs_history_limit": MAX_HISTORY,
+        "failed_runs_history_limit": MAX_HISTORY,
         "batch_size": spec.batch_size.model_copy(update={"learn_from": None}),
         "policy": PolicyChoice(fixed=FixedPolicySpec()),
         "power": Power(limit=PowerLimit(mode=PowerLimitMode.NONE)),
-        "retry_policy": RetryPolicy(limit=0),
+        "retries": 0,
         "output": None,
     }
     return job.model_copy(update={"spec": spec.model_copy(update=update)})
@@ -167,9 +166,11 @@ def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now:
     attempt = Attempt(index, 0, point.slot, now)
     if of_point:
         attempt = Attempt(of_point[-1].recurrence, of_point[-1].attempt + 1, point.slot, now)
+    # A point depends on no other's outcome: one that crashed excludes nothing.
+    fresh = replace(snapshot, records=(), recurrences=())
     # Runs of the same repeat have the same seed, so that they differ in batch size and limit alone.
-    seed = decide(snapshot, Attempt(point.repeat, 0, point.slot, now)).spec.decision.seed
-    decided = decide(snapshot, attempt)
+    seed = decide(fresh, Attempt(point.repeat, 0, point.slot, now)).spec.decision.seed
+    decided = decide(fresh, attempt)
     decision = decided.spec.decision.model_copy(
         update={"kind": DecisionKind.DEFAULT, "reason": f"sweep: {point}", "seed": seed, "last_attempt": False}
     )

@@ -41,4 +41,4 @@ def test_a_cron_job_of_the_cluster_becomes_a_job_beside_it(
     assert "last-applied" not in json.dumps(made["metadata"].get("annotations", {}))
     # The API server sets these defaults of a CronJob, so they count as set.
     assert made["spec"]["concurrencyPolicy"] == "Allow"
-    assert made["spec"]["successfulHistoryLimit"] == 3
+    assert made["spec"]["successfulRunsHistoryLimit"] == 3

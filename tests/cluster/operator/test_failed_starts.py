@@ -34,11 +34,11 @@ def test_what_hinders_a_pod_is_reported_while_the_run_waits_and_spends_no_attemp
 
 
 def test_a_new_template_replaces_an_attempt_whose_image_cannot_be_pulled(driven: DrivenJob) -> None:
-    driven.begin(retryPolicy={"limit": 0})
+    driven.begin(retries=0)
     driven.kubelet.fail_image_pull(driven.pending_pod())
     driven.reconcile()
     fixed = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "digits:fixed"}]}
-    driven.begin(retryPolicy={"limit": 0}, template={"job": {"template": {"spec": fixed}}})
+    driven.begin(retries=0, template={"job": {"template": {"spec": fixed}}})
     assert driven.results == ["Disrupted", None]
     training = driven.train(driven.name_of(attempt=1))
     assert training.pod["spec"]["containers"][0]["image"] == "digits:fixed"

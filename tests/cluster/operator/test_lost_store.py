@@ -44,7 +44,7 @@ def test_without_its_database_the_operator_decides_the_same_and_fills_a_new_one(
 def test_without_old_objects_the_operator_decides_the_same(driven: DrivenJob) -> None:
     run_all(driven)
     before = next_decision(driven)
-    driven.begin(runRequest=RUNS[-1], successfulHistoryLimit=0)
+    driven.begin(runRequest=RUNS[-1], successfulRunsHistoryLimit=0)
     assert driven.recurrences == []
     assert next_decision(driven) == before
     driven.operator.restart()
@@ -53,7 +53,7 @@ def test_without_old_objects_the_operator_decides_the_same(driven: DrivenJob) ->
 
 
 def test_a_run_request_starts_one_run_even_if_its_recurrence_is_deleted(driven: DrivenJob) -> None:
-    driven.reach_target(driven.start(successfulHistoryLimit=0))
+    driven.reach_target(driven.start(successfulRunsHistoryLimit=0))
     driven.operator.restart()
     driven.reconcile()
     assert driven.recurrences == []

@@ -103,7 +103,7 @@ def test_the_last_lines_of_a_training_that_ends_by_itself_are_in_its_outcome(
     operators: Operators, make_job: MakeJob, node: Kubelet, logs: LogServer, cluster: DynamicClient
 ) -> None:
     operators(READ_LOGS)()
-    key = make_job(reporting=LOGS, retryPolicy={"limit": 0})
+    key = make_job(reporting=LOGS, retries=0)
     name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     (pod,) = node.pods_of_job(name, key.namespace)
     running = node.run(pod)

@@ -243,7 +243,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
     agent_on: Callable[..., NodeAgent],
     stored_energy: Callable[[], int],
 ) -> None:
-    limits = {"successfulHistoryLimit": 0, "failedHistoryLimit": 0, "retryPolicy": {"limit": 0}}
+    limits = {"successfulRunsHistoryLimit": 0, "failedRunsHistoryLimit": 0, "retries": 0}
     training = awaited.start(template=with_gpu(), **limits)
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(training.pod, agent.gpu.uuid))
@@ -266,7 +266,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
 def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     awaited: DrivenJob, store: Store, clock: TestClock, core: client.CoreV1Api, agent_on: Callable[..., NodeAgent]
 ) -> None:
-    training = awaited.start(template=with_gpu(), retryPolicy={"limit": 0})
+    training = awaited.start(template=with_gpu(), retries=0)
     awaited.reconcile()
     agent, wrong_node_agent = agent_on(NODE_NAME), agent_on(OTHER_NODE)
     for each in (agent, wrong_node_agent):

@@ -82,7 +82,7 @@ def test_a_pod_sees_the_batch_size_in_its_args(driven: DrivenJob) -> None:
 def test_a_crashed_process_counts_against_its_batch_size(
     exit_code: int, reason: str, message: str, driven: DrivenJob
 ) -> None:
-    driven.fail(driven.start(retryPolicy={"limit": 0}), exit_code=exit_code, reason=reason)
+    driven.fail(driven.start(retries=0), exit_code=exit_code, reason=reason)
     status = driven.recurrence["status"]
     assert status["result"] == condition(driven.recurrence, "Complete")["reason"] == "Crashed"
     assert message in status["message"]
@@ -90,7 +90,7 @@ def test_a_crashed_process_counts_against_its_batch_size(
 
 
 def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(driven: DrivenJob, kubectl: ClusterCommand) -> None:
-    driven.begin(retryPolicy={"limit": 0}, template=of_ranks(3))
+    driven.begin(retries=0, template=of_ranks(3))
     found = driven.kubelet.pods_of_job(driven.name_of(), driven.key.namespace, count=3)
     pods = [driven.kubelet.run(pod) for pod in found]
     ranks = {int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): pod for pod in pods}
@@ -120,8 +120,8 @@ def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(driven: Driven
 
 
 def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(driven: DrivenJob) -> None:
-    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "progressDeadlineSeconds": 600}
-    driven.begin(objective=objective, template=of_ranks(2))
+    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50}
+    driven.begin(objective=objective, progressDeadlineSeconds=600, template=of_ranks(2))
     found = driven.kubelet.pods_of_job(driven.name_of(), driven.key.namespace, count=2)
     pods = [driven.kubelet.run(pod) for pod in found]
     driven.reconcile()
@@ -140,7 +140,7 @@ def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(driven
 def test_a_process_that_hangs_is_ended_at_its_deadline(
     driven: DrivenJob, clock: TestClock, kubectl: ClusterCommand
 ) -> None:
-    training = driven.start(activeDeadlineSeconds=600, retryPolicy={"limit": 0})
+    training = driven.start(activeDeadlineSeconds=600, retries=0)
     training.report(3.0, 0.5)
     assert driven.reconcile() is not None
     clock.advance(601)
@@ -162,7 +162,7 @@ def test_a_process_without_reports_teaches_nothing(driven: DrivenJob) -> None:
 
 
 def test_a_run_that_never_reaches_the_target_is_exhausted(driven: DrivenJob) -> None:
-    training = driven.start(retryPolicy={"limit": 0})
+    training = driven.start(retries=0)
     for epoch in (1.0, 2.0, 3.0):
         training.report(epoch, 0.5, finished=epoch == 3.0)
     driven.succeed(training)
@@ -221,10 +221,12 @@ def test_an_ended_recurrence_leaves_one_event_whoever_deletes_it(driven: DrivenJ
 
     names = []
     for index, request in enumerate(("first", "second", "third")):
-        driven.begin(runRequest=request, successfulHistoryLimit=2)
+        driven.begin(runRequest=request, successfulRunsHistoryLimit=2)
         names.append(driven.name_of(index=index, request=request))
         driven.reach_target(driven.train(names[-1]))
-    by_limit = f"recurrence 0 ({names[0]}) was deleted by spec.successfulHistoryLimit; what was learned from it is kept"
+    by_limit = (
+        f"recurrence 0 ({names[0]}) was deleted by spec.successfulRunsHistoryLimit; what was learned from it is kept"
+    )
     assert deletions() == [by_limit]
     kubectl("delete", "trec", names[1], namespace=driven.key.namespace)
     driven.reconcile()

@@ -74,9 +74,7 @@ def test_a_step_of_argo_asks_for_a_run_and_has_its_result(
     namespace = job.key.namespace
     workflow, *rights = documents("argo-workflow.yaml")
     kubectl.apply(*rights, namespace=namespace)
-    kubectl(
-        "patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"retryPolicy":{"limit":0}}}', namespace=namespace
-    )
+    kubectl("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"retries": 0}}', namespace=namespace)
     (template,) = workflow["spec"]["templates"]
     resource = template["resource"]
     as_argo = kubectl.as_user(service_account_kubeconfig(namespace, workflow["spec"]["serviceAccountName"]))
@@ -111,9 +109,7 @@ def test_the_steps_of_a_github_workflow_fail_unless_the_run_reaches_its_target(
     job: DrivenJob, kubectl: ClusterCommand, tmp_path: Path, reached: bool, code: int
 ) -> None:
     namespace = job.key.namespace
-    kubectl(
-        "patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"retryPolicy":{"limit":0}}}', namespace=namespace
-    )
+    kubectl("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"retries": 0}}', namespace=namespace)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(kubectl.kubeconfig.read_bytes())
     environment = {
@@ -148,12 +144,12 @@ def test_flux_waits_for_the_state_of_a_job(job: DrivenJob, kubectl: ClusterComma
         return is_true(check["failed"], job.job), is_true(check["current"], job.job)
 
     assert health() == (False, True)
-    suspend = ("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"suspend":true,"retryPolicy":{"limit":0}}}')
+    suspend = ("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"suspend":true,"retries": 0}}')
     kubectl(*suspend, namespace=job.key.namespace)
     assert health() == (False, False), "the operator has not seen it yet"
     job.reconcile()
     assert health() == (False, True), "a suspended job is as it should be"
-    fails = '--patch={"spec":{"suspend":false,"runRequest":"one","retryPolicy":{"limit":0}}}'
+    fails = '--patch={"spec":{"suspend":false,"runRequest":"one","retries": 0}}'
     kubectl("patch", "rtj", "digits", "--type=merge", fails, namespace=job.key.namespace)
     job.reconcile()
     job.fail(job.train(job.name_of(request="one")), exit_code=1)

@@ -219,7 +219,7 @@ def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
     # The training operator looks at the deadline only when something changes.
     looks_later = example.kind[1] == "PyTorchJob"
     example.set(example.example.deadline, activeDeadlineSeconds=3600 if looks_later else 1)
-    example.manifest["spec"]["retryPolicy"] = {"limit": 0}
+    example.manifest["spec"]["retries"] = 0
     example.begin()
     if looks_later:
         example.pods_of()

@@ -34,7 +34,7 @@ FIXED_LIMIT = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
 @pytest.fixture
 def hanging(local_job: LocalJob) -> Iterator[RunProcess]:
     """A run whose training hangs while a power limit is set."""
-    local_job.job(HANGING, crashBudget=1, **FIXED_LIMIT)
+    local_job.job(HANGING, **FIXED_LIMIT)
     run = local_job.start("--recurrences", "1")
     try:
         yield run
@@ -54,7 +54,7 @@ def assert_next_run_resumes(local_job: LocalJob) -> None:
 
     The disrupted attempt is retried, and nothing else runs twice.
     """
-    local_job.job(TRAINING, crashBudget=1, **FIXED_LIMIT)
+    local_job.job(TRAINING, **FIXED_LIMIT)
     assert local_job.run("--recurrences", "2") == 0
     assert local_job.outcomes() == [("0", "0", "disrupted"), ("0", "1", "reached"), ("1", "0", "reached")]
     assert local_job.limits() == [DEFAULT_WATTS]

@@ -192,7 +192,7 @@ def test_a_failure_is_in_the_table_and_its_reason_on_stderr(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 3}
-    local_job.job(FAILING, objective=target, retryPolicy={"limit": 0})
+    local_job.job(FAILING, objective=target, retries=0)
     assert local_job.run("--recurrences", "3") == 0
     stderr = capsys.readouterr().err
     assert local_job.outcomes() == [
@@ -246,7 +246,7 @@ def test_a_job_that_forgets_or_has_another_metric_starts_with_its_default(
 def test_a_training_that_hangs_is_terminated_at_its_deadline(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local_job.job(SLEEPING, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
+    local_job.job(SLEEPING, retries=0, activeDeadlineSeconds=1)
     assert local_job.run("--recurrences", "1") == 1
     assert local_job.outcomes() == [("0", "0", "deadline-exceeded")]
     message = "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric"
@@ -452,7 +452,7 @@ def test_a_file_without_a_job_is_rejected(
 
 def test_the_model_of_the_latest_recurrence_that_reached_is_current(local_job: LocalJob) -> None:
     save = "    with open(f'{run.output_dir}/weights', 'w') as file:\n        file.write(run.environment.recurrence)\n"
-    local_job.job(TRAINING + save, output={"directory": "/models/tiny"}, retryPolicy={"limit": 0})
+    local_job.job(TRAINING + save, output={"directory": "/models/tiny"}, retries=0)
     assert local_job.run("--recurrences", "2") == 0
     attempts = sorted((local_job.output / "models" / "attempts").iterdir())
     assert len(attempts) == 2

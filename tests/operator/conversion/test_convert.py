@@ -90,7 +90,7 @@ def test_a_cron_job_keeps_its_schedule_policies_and_template(convert: Converter)
     spec = job["spec"]
     assert spec["trigger"] == {"cron": {"schedule": "0 3 * * *", "timeZone": "Europe/Paris"}}
     assert (spec["concurrencyPolicy"], spec["startingDeadlineSeconds"]) == ("Forbid", 600)
-    assert (spec["successfulHistoryLimit"], spec["failedHistoryLimit"]) == (3, 1)
+    assert (spec["successfulRunsHistoryLimit"], spec["failedRunsHistoryLimit"]) == (3, 1)
     assert spec["template"] == {"job": {"template": {"spec": POD}}}
     assert messages.count("\n") == 3, messages
     assert "the target is not known" in messages
@@ -160,11 +160,11 @@ def test_retries_and_deletion_are_left_to_wattloop(convert: Converter) -> None:
     pod = {**POD, "restartPolicy": "OnFailure"}
     child = {"backoffLimit": 3, "ttlSecondsAfterFinished": 60, "template": {"spec": pod}}
     job, messages = convert.job(changed(jobTemplate={"spec": child}))
-    assert job["spec"]["retryPolicy"] == {"limit": 3}
+    assert job["spec"]["retries"] == 3
     assert job["spec"]["template"]["job"] == {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
     assert "FILE:1:" in messages
     assert "spec.jobTemplate.spec.template.spec.restartPolicy: is Never now" in messages
-    assert "spec.jobTemplate.spec.backoffLimit: is spec.retryPolicy.limit now" in messages
+    assert "spec.jobTemplate.spec.backoffLimit: is spec.retries now" in messages
     assert "spec.jobTemplate.spec.ttlSecondsAfterFinished: not carried over" in messages
 
 

@@ -154,7 +154,7 @@ KILLED: End = (
 )
 INTERRUPTED: End = (Result.DISRUPTED, {}, interrupt)
 FURTHER_ENDS: list[End] = [
-    (Result.HUNG, {"objective": {**OBJECTIVE, "progressDeadlineSeconds": DEADLINE_SECONDS}}, wait(DEADLINE_SECONDS)),
+    (Result.HUNG, {"progressDeadlineSeconds": DEADLINE_SECONDS}, wait(DEADLINE_SECONDS)),
     (Result.CANCELLED, {"concurrencyPolicy": "Replace"}, wait(INTERVAL_SECONDS)),
     (Result.DISRUPTED, {}, lambda training: training.let_end("kill -TERM $$")),
     (Result.CRASHED, {}, lambda training: training.let_end("exit 3")),

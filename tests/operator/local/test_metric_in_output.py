@@ -77,7 +77,7 @@ def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_
 
 def test_a_script_is_ended_once_it_prints_an_epoch_after_the_last_one(tmp_path: Path) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 3}
-    local = logs_job(tmp_path, ENDLESS.replace("EPOCHS", "4"), objective=objective, retryPolicy={"limit": 0})
+    local = logs_job(tmp_path, ENDLESS.replace("EPOCHS", "4"), objective=objective, retries=0)
     assert local.run("--recurrences", "1") == 0
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "Exhausted"
@@ -165,7 +165,7 @@ def test_a_metric_that_is_in_a_file_alone_is_read_from_what_each_run_adds(tmp_pa
 
 def test_a_training_whose_steps_alone_meet_the_target_has_not_reached_it(tmp_path: Path) -> None:
     script = "for batch in range(3):\n    print(f'Epoch[0] Batch [{batch}]\\taccuracy=0.99')"
-    local = logs_job(tmp_path, script, retryPolicy={"limit": 0})
+    local = logs_job(tmp_path, script, retries=0)
     assert local.run("--recurrences", "1") == 1
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "MissingMetric"
@@ -174,14 +174,14 @@ def test_a_training_whose_steps_alone_meet_the_target_has_not_reached_it(tmp_pat
 
 def test_a_script_whose_metric_is_not_a_number_is_ended_as_diverged(tmp_path: Path) -> None:
     script = "import time\nprint('epoch=1 accuracy=nan')\ntime.sleep(600)"
-    local = logs_job(tmp_path, script, retryPolicy={"limit": 0})
+    local = logs_job(tmp_path, script, retries=0)
     assert local.run("--recurrences", "1") == 1
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "Diverged"
 
 
 def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(tmp_path: Path) -> None:
-    local = logs_job(tmp_path, "print('loss=0.1')", retryPolicy={"limit": 0})
+    local = logs_job(tmp_path, "print('loss=0.1')", retries=0)
     assert local.run("--recurrences", "1") == 1
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "MissingMetric"
@@ -193,7 +193,7 @@ def test_a_pattern_that_is_slow_ends_the_reading_of_its_own_training_with_a_mess
 ) -> None:
     pattern = r"(?:.{0,900})(?P<metric>z)"
     script = "for _ in range(40):\n    print('x' * 16000)\nprint('accuracy=0.9')"
-    local = logs_job(tmp_path, script, reporting={"source": "Logs", "pattern": pattern}, retryPolicy={"limit": 0})
+    local = logs_job(tmp_path, script, reporting={"source": "Logs", "pattern": pattern}, retries=0)
     assert local.run("--recurrences", "1") == 1
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "MissingMetric"

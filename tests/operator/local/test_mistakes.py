@@ -165,7 +165,7 @@ def test_a_batch_size_without_enough_memory_is_given_up_and_others_are_tried(
 def test_a_crash_after_epochs_counts_against_its_batch_size_and_shows_the_last_lines(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local_job.job(RUN.format(statement="open(f'epoch-{1 - epoch}.bin') if epoch else None"), retryPolicy={"limit": 0})
+    local_job.job(RUN.format(statement="open(f'epoch-{1 - epoch}.bin') if epoch else None"), retries=0)
     assert local_job.run("--recurrences", "1") == 1
     assert local_job.outcomes() == [("0", "0", "crashed")]
     stderr = capsys.readouterr().err

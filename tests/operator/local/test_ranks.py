@@ -84,6 +84,6 @@ sys.exit(1)
 def test_a_killed_rank_is_known_from_the_end_of_the_log(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local_job.job(KILLED, retryPolicy={"limit": 0})
+    local_job.job(KILLED, retries=0)
     local_job.run("--recurrences", "1", "--simulated-gpus", "1")
     assert "rank 2 of 4 was killed; exit code 1; see /" in capsys.readouterr().err

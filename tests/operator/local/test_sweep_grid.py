@@ -79,7 +79,7 @@ def test_an_attempt_at_a_point_has_its_batch_size_its_limit_and_no_stop() -> Non
         "batchSize": {"default": 64, "candidates": [16, 64], "learningRateScaling": "Linear"},
         "policy": {"zeus": {}},
     }
-    backend = ModelBackend(grid_job(job(**spec, output={"directory": "/models"}, crashBudget=1)))
+    backend = ModelBackend(grid_job(job(**spec, output={"directory": "/models"})))
     seeds: dict[int, set[str]] = {}
     for index, point in enumerate(Grid((16, 64, 128), (100, None), 2).points()):
         snapshot = backend.snapshot(KEY)

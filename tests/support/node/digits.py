@@ -91,7 +91,7 @@ class Runs:
         if attempt["status"]["result"] == "Reached":
             return True
         job = self._kubectl.json("get", "rtj", self._job, namespace=self._namespace)
-        return bool(attempt["spec"]["attempt"] >= job["spec"]["retryPolicy"]["limit"])
+        return bool(attempt["spec"]["attempt"] >= job["spec"]["retries"])
 
 
 def await_recurrences(

@@ -20,12 +20,15 @@ from wattloop_operator.api.checks.manifest_problem import (
     ManifestProblem,
     Path,
     expected_text,
+    format_path,
     format_value,
     found_text,
     missing_field_text,
     unknown_field_text,
 )
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, strict_schema
+from wattloop_operator.api.earlier_fields import replacement_of
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 
 REPETITIONS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
 
@@ -45,8 +48,10 @@ def _problems(document: Document, kind: str, error: ValidationError) -> Iterator
     keyword = str(error.validator)
     if keyword == "additionalProperties":
         for name in instance.keys() - schema["properties"].keys():
-            hint = unknown_field_text(name, instance, path, schema, manifest_schema(kind))
-            yield document.problem((*path, name), "an unknown field", hint, at_key=True)
+            hint = replacement_of(format_path((*path, name))) if kind == RecurringTrainingJob.resource.kind else None
+            found = "an unknown field" if hint is None else "a field of an earlier version"
+            hint = hint or unknown_field_text(name, instance, path, schema, manifest_schema(kind))
+            yield document.problem((*path, name), found, hint, at_key=True)
     elif keyword == "required":
         for name in schema["required"]:
             if name not in instance:

@@ -80,7 +80,7 @@ def hung_at(
 def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
     """Who was silent for how long, and what to look at."""
     progress = recurrence.progress
-    text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (objective.progressDeadlineSeconds)"
+    text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (progressDeadlineSeconds)"
     if not progress.heartbeats:
         since = "" if workload.all_running_since is None else f" since {format_time(workload.all_running_since)}"
         only = f" in {workload.pods[0]}" if len(workload.pods) == 1 else ""

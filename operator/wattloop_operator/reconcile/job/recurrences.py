@@ -125,8 +125,8 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
     reached = [each for each in closed if each.reached]
     failed = [each for each in closed if not each.reached]
     spec = snapshot.job.spec
-    surplus = reached[: max(len(reached) - spec.successful_history_limit, 0)]
-    surplus += failed[: max(len(failed) - spec.failed_history_limit, 0)]
+    surplus = reached[: max(len(reached) - spec.successful_runs_history_limit, 0)]
+    surplus += failed[: max(len(failed) - spec.failed_runs_history_limit, 0)]
     for recurrence in sorted(surplus, key=lambda each: each.index):
         for attempt in recurrence.attempts:
             is_stored = (recurrence.index, attempt.spec.attempt) in stored

@@ -76,7 +76,7 @@ def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     """
     latest = recurrence.latest
     retries = latest.spec.attempt - sum(_never_started(each) for each in recurrence.attempts)
-    if latest.status.result is None or retries >= snapshot.job.spec.retry_policy.limit:
+    if latest.status.result is None or retries >= snapshot.job.spec.retries:
         return False
     # Attempts that never started count as no retry, so no other limit bounds their number.
     if latest.spec.attempt >= MAX_ATTEMPT:

@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.recurring_training_job import (
-    ConcurrencyPolicy,
-    MissedRunPolicy,
-)
+from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy
 from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
 from wattloop_operator.api.trigger import ScheduleError
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
@@ -35,8 +32,6 @@ ALL_STARTED = "AllStarted"
 NO_ARM_LEFT = "NoArmLeft"
 # Those that a change of what is trained ends at once.
 CORRECTED_BY_A_CHANGE = MISTAKES | {NO_ARM_LEFT}
-# With missedRunPolicy Skip, a start that is later than this is missed.
-SKIP_SECONDS = 60
 MISTAKE = (
     "the training fails at its start or by its script, or reports nothing, as status.message of the latest "
     "TrainingRecurrence shows; fix it. A change of spec.template or a run request starts it at once, a change of "
@@ -207,8 +202,6 @@ def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
     deadline = spec.starting_deadline_seconds
     if deadline is not None and late > timedelta(seconds=deadline):
         return f"it is later than startingDeadlineSeconds ({deadline} s)"
-    if spec.missed_run_policy is MissedRunPolicy.SKIP and late > timedelta(seconds=deadline or SKIP_SECONDS):
-        return "missedRunPolicy is Skip"
     return None
 
 

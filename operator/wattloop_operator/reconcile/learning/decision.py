@@ -40,7 +40,7 @@ from wattloop_operator.reconcile.learning.power_profiles import (
 )
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
-from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
@@ -179,7 +179,7 @@ def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configu
         return False
     arm = context.space.index(configuration.batch_size, configuration.parameters)
     crashes = crashes_in_a_row(context.space, context.observations)
-    if arm is None or arm in context.arms_excluded or crashes.get(arm, 0) >= spec.crash_budget:
+    if arm is None or arm in context.arms_excluded or crashes.get(arm, 0) >= CRASH_BUDGET:
         return False
     # Before any run has reached the target, a policy lists no arms.
     return not decision.arms or any(each.configuration == configuration and not each.pruned for each in decision.arms)
@@ -191,8 +191,8 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
     ratio = spec.objective.early_stop.cost_ratio_percent / 100
     if choice.zeus is not None:
         # Its stopping cost is this multiple of the lowest cost, which is at most the expected one.
-        return "zeus", {"window": choice.zeus.window, "beta": ratio, "crash_budget": spec.crash_budget}
-    settings = {"max_cost_ratio": ratio, "crash_budget": spec.crash_budget}
+        return "zeus", {"window": choice.zeus.window, "beta": ratio}
+    settings = {"max_cost_ratio": ratio}
     if choice.fixed is not None:
         return "default", settings
     model = choice.thompson_sampling
@@ -236,7 +236,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
             parameters=dict(decision.parameters),
             reporting=spec.reporting,
             template_digest=training_digest(snapshot),
-            progress_deadline_seconds=spec.objective.progress_deadline_seconds,
+            progress_deadline_seconds=spec.progress_deadline_seconds,
             warm_start=is_warm_start(job),
             output_directory=None if spec.output is None else spec.output.directory,
             decision=_decision_record(spec.policy.name, kind, decision, context),
@@ -294,7 +294,7 @@ def _decision(
         return DecisionKind.ADVISE, _default_decision(snapshot, context, chosen)
     if context.attempt == 0 and is_comparison_due(snapshot):
         try:
-            decision = policy_named("default", crash_budget=spec.crash_budget).decide(context)
+            decision = policy_named("default").decide(context)
         except NoFeasibleArmError:
             # A default that crashes has no final metric.
             pass
@@ -311,7 +311,7 @@ def _decision(
 def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision | None) -> Decision:
     """The default configuration, with the advice as its reason."""
     try:
-        decision = policy_named("default", crash_budget=snapshot.job.spec.crash_budget).decide(context)
+        decision = policy_named("default").decide(context)
     except NoFeasibleArmError:
         size = context.space.configurations[context.space.default]
         crashes = crashes_in_a_row(context.space, context.observations)

@@ -25,7 +25,7 @@ from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import review_context
 
 JOB: dict[str, Any] = {
-    "retryPolicy": {"limit": 0},
+    "retries": 0,
     "power": {"limit": {"mode": "None"}},
     "batchSize": {"default": 64, "candidates": [16, 32, 64, 128, 256]},
     "maxRecurrences": 100,

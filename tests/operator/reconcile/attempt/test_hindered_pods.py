@@ -13,7 +13,7 @@ from wattloop_operator.api.attempt_state import Result
 
 MESSAGE = "pod digits-x: container train: ImagePullBackOff: image digits:1"
 DAY_SECONDS = 86_400
-NEVER_RETRY: dict[str, Any] = {"retryPolicy": {"limit": 0}, "activeDeadlineSeconds": 600}
+NEVER_RETRY: dict[str, Any] = {"retries": 0, "activeDeadlineSeconds": 600}
 
 
 def template(image: str) -> dict[str, Any]:

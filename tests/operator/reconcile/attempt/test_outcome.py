@@ -14,7 +14,7 @@ from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Observation, Outcome
 
-NEVER_RETRY: dict[str, Any] = {"retryPolicy": {"limit": 0}, "activeDeadlineSeconds": 600}
+NEVER_RETRY: dict[str, Any] = {"retries": 0, "activeDeadlineSeconds": 600}
 
 
 def learned(backend: ModelBackend) -> tuple[Observation, ...]:
@@ -173,8 +173,8 @@ def test_a_target_reached_above_the_cost_limit_counts_as_reached(backend_with: C
     assert backend.recurrences[second].status.result is Result.REACHED
 
 
-def test_an_arm_that_exceeds_its_crash_budget_is_not_tried_again(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(crashBudget=2, retryPolicy={"limit": 20}, batchSize={"default": 64, "candidates": [32, 64]})
+def test_an_arm_that_crashes_three_times_is_not_tried_again(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(retries=20, batchSize={"default": 64, "candidates": [32, 64]})
     backend.reconcile()
     crashed: list[int] = []
     while backend.running:
@@ -183,7 +183,7 @@ def test_an_arm_that_exceeds_its_crash_budget_is_not_tried_again(backend_with: C
         backend.run_workload(name)
         crashes_before_a_report(backend, name)
         backend.reconcile()
-    assert sorted(crashed) == [32, 32, 64, 64]
+    assert sorted(crashed) == [32, 32, 32, 64, 64, 64]
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "NoArmLeft")
     assert "every batch size crashed" in ready.message

@@ -47,7 +47,7 @@ def progress_of(backend: ModelBackend, name: str) -> Progress:
 def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
     backend_with: BackendWith, seen: OutputReport, expected: tuple[str, str], ends_gracefully: bool
 ) -> None:
-    backend = backend_with(**LOGS, retryPolicy={"limit": 0})
+    backend = backend_with(**LOGS, retries=0)
     name = backend.start_attempt()
     backend.see(name, seen)
     backend.reconcile()

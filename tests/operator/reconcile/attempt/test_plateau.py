@@ -47,7 +47,7 @@ def next_attempt(backend: ModelBackend) -> str:
 
 
 def test_the_first_run_is_whole_and_later_ones_end_at_their_plateau_without_a_retry(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 5})
+    backend = backend_with(retries=5)
     backend.reconcile()
     first = train(backend, backend.running[0])
     assert (first.stop_requested, first.final_metric, first.epoch) == (False, None, EPOCHS)
@@ -68,7 +68,7 @@ def test_the_first_run_is_whole_and_later_ones_end_at_their_plateau_without_a_re
 
 
 def test_the_prediction_has_an_interval_and_the_chance_to_reach(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 5})
+    backend = backend_with(retries=5)
     backend.reconcile()
     train(backend, backend.running[0])
     found = train(backend, backend.running[0], ends=False).final_metric
@@ -80,7 +80,7 @@ def test_the_prediction_has_an_interval_and_the_chance_to_reach(backend_with: Ba
 
 
 def test_the_condition_names_the_threshold_that_would_be_reached_at_the_lowest_cost(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 5})
+    backend = backend_with(retries=5)
     backend.reconcile()
     train(backend, backend.running[0])
     train(backend, backend.running[0])
@@ -93,7 +93,7 @@ def test_the_condition_names_the_threshold_that_would_be_reached_at_the_lowest_c
 
 
 def test_the_condition_is_false_while_further_batch_sizes_may_reach(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 0})
+    backend = backend_with(retries=0)
     backend.reconcile()
     train(backend, backend.running[0], 0.85)
     [found] = [each for each in backend.job.status.conditions if each.type == "TargetUnreachable"]
@@ -103,7 +103,7 @@ def test_the_condition_is_false_while_further_batch_sizes_may_reach(backend_with
 
 
 def test_another_template_is_not_judged_by_the_whole_runs_of_the_one_before(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 0})
+    backend = backend_with(retries=0)
     backend.reconcile()
     train(backend, backend.running[0])
     template = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "better"}]}}}}
@@ -113,7 +113,7 @@ def test_another_template_is_not_judged_by_the_whole_runs_of_the_one_before(back
 
 
 def test_mode_advise_ends_no_attempt_at_its_plateau(backend_with: Backends) -> None:
-    backend = backend_with(mode="Advise", retryPolicy={"limit": 0})
+    backend = backend_with(mode="Advise", retries=0)
     backend.reconcile()
     for _ in range(3):
         progress = train(backend, backend.running[0])

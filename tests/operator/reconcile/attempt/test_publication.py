@@ -15,6 +15,7 @@ from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.learning.changed_job import source_observations
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
 OUTPUT = {"directory": "/models/digits"}
 
@@ -43,7 +44,7 @@ def condition_of(backend: ModelBackend, name: str) -> tuple[str, str] | None:
 
 
 def test_the_status_names_the_model_that_was_published_last() -> None:
-    backend = backend_with_output(retryPolicy={"limit": 0})
+    backend = backend_with_output(retries=0)
     assert backend.job.status.published is None
     first = run(backend, "1" * 32)
     published = backend.job.status.published
@@ -69,7 +70,7 @@ def test_the_status_keeps_the_model_of_a_deleted_recurrence() -> None:
 
 @pytest.mark.parametrize("metric", [0.5, 0.89])
 def test_a_model_of_an_attempt_that_did_not_reach_is_not_recorded(metric: float) -> None:
-    backend = backend_with_output(retryPolicy={"limit": 0})
+    backend = backend_with_output(retries=0)
     name = run(backend, "1" * 32, metric=metric)
     assert backend.recurrences[name].status.result is Result.EXHAUSTED
     assert backend.recurrences[name].progress.published is None
@@ -118,7 +119,7 @@ def test_a_report_names_one_folder_of_the_attempts() -> None:
 
 
 def test_attempts_start_warm_once_a_model_is_published_and_are_another_training_then() -> None:
-    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, crashBudget=1))
+    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}))
     first = run(backend, "1" * 32)
     second = run(backend, "2" * 32)
     specs = [backend.recurrences[name].spec for name in (first, second)]
@@ -133,12 +134,13 @@ def test_attempts_start_warm_once_a_model_is_published_and_are_another_training_
 
 
 def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:
-    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, crashBudget=1, policy={"fixed": {}}))
+    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, policy={"fixed": {}}))
     backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name)
-    backend.end_workload(name, Failure.CRASHED)
-    backend.reconcile()
+    for _ in range(CRASH_BUDGET):
+        (name,) = backend.running
+        backend.run_workload(name)
+        backend.end_workload(name, Failure.CRASHED)
+        backend.reconcile()
     assert backend.running == []
     # Its model is published by hand, for example.
     published = CurrentModel(path="attempts/a", digest="1" * 32, recurrence="a", batch_size=64, time=backend.now)

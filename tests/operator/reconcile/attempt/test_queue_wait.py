@@ -80,12 +80,7 @@ def test_a_wait_is_shown_with_the_reason_of_the_queue_and_since_when(backend: Mo
 
 
 def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang(backend_with: Callable[..., ModelBackend]) -> None:
-    objective = {
-        "target": {"metric": "accuracy", "threshold": "0.9"},
-        "maxEpochs": 50,
-        "progressDeadlineSeconds": 60,
-    }
-    backend = backend_with(activeDeadlineSeconds=300, objective=objective)
+    backend = backend_with(activeDeadlineSeconds=300, progressDeadlineSeconds=60)
     name = queued_attempt(backend)
     backend.advance(2 * HOUR_SECONDS)
     backend.reconcile()

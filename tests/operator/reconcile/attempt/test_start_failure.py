@@ -165,7 +165,7 @@ def tries(backend: ModelBackend) -> list[tuple[int, int, int]]:
 def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_recurrence(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(failedHistoryLimit=10)
+    backend = backend_with(failedRunsHistoryLimit=10)
     for _ in range(2):
         fail_at_start(backend)
     assert backend.running == []
@@ -212,7 +212,7 @@ def test_a_mistake_in_a_new_template_is_retried_once(backend: ModelBackend) -> N
 
 
 def test_a_deleted_history_brings_no_retry_back(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(failedHistoryLimit=1)
+    backend = backend_with(failedRunsHistoryLimit=1)
     for _ in range(2):
         fail_at_start(backend)
     for _ in range(3):

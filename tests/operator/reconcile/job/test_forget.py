@@ -9,8 +9,9 @@ import pytest
 
 from support.backends.model_backend import KilledError, ModelBackend
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
-KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
+KEEP_ALL: dict[str, Any] = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000, "retries": 0}
 
 
 def run_once(backend: ModelBackend) -> None:
@@ -142,14 +143,15 @@ def test_a_clock_that_jumps_does_not_change_what_is_forgotten(backend: ModelBack
 def test_a_request_to_forget_frees_a_job_whose_batch_sizes_all_crashed(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(**KEEP_ALL, crashBudget=1, batchSize={"default": 64, "candidates": [64]})
+    backend = backend_with(**KEEP_ALL, batchSize={"default": 64, "candidates": [64]})
     backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name)
-    backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.reconcile()
-    backend.advance(3600)
-    backend.reconcile()
+    for _ in range(CRASH_BUDGET):
+        (name,) = backend.running
+        backend.run_workload(name)
+        backend.end_workload(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile()
+        backend.advance(3600)
+        backend.reconcile()
     assert backend.running == []
     forget(backend, "mended", 64)
     backend.reconcile()

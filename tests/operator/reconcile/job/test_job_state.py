@@ -16,7 +16,7 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import deleted_events
 
 Backends = Callable[..., ModelBackend]
-NO_RETRIES = {"retryPolicy": {"limit": 0}, "policy": {"fixed": {}}}
+NO_RETRIES = {"retries": 0, "policy": {"fixed": {}}}
 
 
 def condition(backend: ModelBackend, kind: str = "Ready") -> Condition:
@@ -51,7 +51,7 @@ def test_a_job_waits_for_its_pods_runs_and_waits_for_the_next_start(backend: Mod
 
 
 def test_a_recurrence_that_fails_by_all_its_attempts_makes_the_job_not_ready(backend_with: Backends) -> None:
-    backend = backend_with(retryPolicy={"limit": 1}, policy={"fixed": {}}, crashBudget=50)
+    backend = backend_with(retries=1, policy={"fixed": {}})
     end(backend, Failure.CRASHED)
     assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
     end(backend, Failure.CRASHED)
@@ -70,7 +70,7 @@ def test_a_recurrence_that_fails_by_all_its_attempts_makes_the_job_not_ready(bac
 
 
 def test_a_failure_with_another_template_says_nothing_about_the_next_run(backend_with: Backends) -> None:
-    backend = backend_with(**NO_RETRIES, crashBudget=50)
+    backend = backend_with(**NO_RETRIES)
     end(backend, Failure.CRASHED)
     assert state(backend) == ("Failing", "Crashed")
     corrected = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "corrected:2"}]}}}}
@@ -97,7 +97,7 @@ def test_a_job_that_starts_nothing_more_is_complete_or_fails(
 
 
 def test_a_target_that_no_batch_size_reaches_is_unreachable_and_a_crash_is_a_failure(backend_with: Backends) -> None:
-    backend = backend_with(**NO_RETRIES, crashBudget=50)
+    backend = backend_with(**NO_RETRIES)
     end(backend, metric=0.5)
     assert state(backend) == ("Unreachable", "Exhausted")
     assert (condition(backend).status, condition(backend).reason) == ("False", "Exhausted")
@@ -168,7 +168,7 @@ def ended_request(backend: ModelBackend) -> tuple[str | None, ...]:
 
 
 def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="one", retryPolicy={"limit": 1}, policy={"fixed": {}})
+    backend = backend_with(trigger={"manual": {}}, runRequest="one", retries=1, policy={"fixed": {}})
     end(backend, Failure.CRASHED)
     assert ended_request(backend) == (None, None, None), "its recurrence is retried"
     end(backend)
@@ -179,7 +179,7 @@ def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend
     end(backend, Failure.CRASHED)
     end(backend, Failure.CRASHED)
     assert ended_request(backend) == ("two", "Crashed", "two")
-    backend.change_spec(successfulHistoryLimit=0, failedHistoryLimit=0)
+    backend.change_spec(successfulRunsHistoryLimit=0, failedRunsHistoryLimit=0)
     backend.reconcile()
     assert ended_request(backend) == ("two", "Crashed", "two")
     backend.change_spec(runRequest="three")

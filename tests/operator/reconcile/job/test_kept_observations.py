@@ -16,7 +16,7 @@ from wattloop_operator.reconcile.next_actions import next_actions
 def test_objects_older_than_the_store_keeps_are_deleted_and_not_recorded_again(
     backend_with: Callable[..., ModelBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = backend_with(successfulHistoryLimit=1000)
+    backend = backend_with(successfulRunsHistoryLimit=1000)
     for _ in range(4):
         backend.reconcile()
         (name,) = backend.running
@@ -25,7 +25,7 @@ def test_objects_older_than_the_store_keeps_are_deleted_and_not_recorded_again(
         backend.end_workload(name)
         backend.reconcile()
         backend.advance(3600)
-    backend.change_spec(suspend=True, successfulHistoryLimit=2)
+    backend.change_spec(suspend=True, successfulRunsHistoryLimit=2)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     monkeypatch.setattr(job_observations, "MAX_OBSERVATIONS_OF_JOB", 2)

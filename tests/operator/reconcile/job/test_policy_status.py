@@ -13,6 +13,7 @@ from wattloop_operator.api.recurring_training_job_status import NextDecision
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision_view
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
 BackendWith = Callable[..., ModelBackend]
 EPOCHS = {16: 14, 32: 10, 64: 12, 128: 30}
@@ -69,7 +70,7 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
 def test_sizes_whose_runs_missed_the_target_are_in_the_status_before_and_after_one_reaches_it(
     backend_with: BackendWith,
 ) -> None:
-    backend = backend_with(batchSize={"default": 64, "candidates": [32, 64, 128]}, retryPolicy={"limit": 5})
+    backend = backend_with(batchSize={"default": 64, "candidates": [32, 64, 128]}, retries=5)
     sizes = []
     for metric in (0.5, 0.5, 0.95):
         name = backend.start_attempt()
@@ -97,12 +98,13 @@ def text_of(backend: ModelBackend) -> str:
 
 
 def test_the_page_says_why_no_next_decision_is_known(backend_with: BackendWith) -> None:
-    backend = backend_with(crashBudget=1, batchSize={"default": 64, "candidates": [64]})
+    backend = backend_with(batchSize={"default": 64, "candidates": [64]})
     assert text_of(backend) == NOT_YET
-    name = backend.start_attempt()
-    assert text_of(backend) == ""
-    backend.end_workload(name, Failure.CRASHED, exit_code=1)
-    backend.reconcile()
+    for _ in range(CRASH_BUDGET):
+        name = backend.start_attempt()
+        assert text_of(backend) == ""
+        backend.end_workload(name, Failure.CRASHED, exit_code=1)
+        backend.reconcile()
     assert text_of(backend) == NONE_LEFT
 
 

@@ -20,6 +20,7 @@ from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, wi
 from wattloop_operator.reconcile.job.retry import REPEATS
 from wattloop_operator.reconcile.learning.decision import MAX_REASON_CHARACTERS
 from wattloop_operator.reconcile.learning.job_observations import known_profiles
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
 HOUR_SECONDS = 3600
 # Epochs to the target and joules of an epoch. The largest batch size does not reach it.
@@ -102,8 +103,8 @@ def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive(
     ("changes", "repeated"),
     [
         ({}, True),
-        ({"retryPolicy": {"limit": 7}}, True),
-        ({"objective": {**OBJECTIVE, "progressDeadlineSeconds": 600}}, True),
+        ({"retries": 7}, True),
+        ({"progressDeadlineSeconds": 600}, True),
         ({"batchSize": {"default": 64, "candidates": [16, 32, 64, 128, 256]}}, True),
         ({"batchSize": {"default": 64, "candidates": [64]}}, False),
         ({"batchSize": {"default": 128, "candidates": [16, 64, 128]}}, True),
@@ -129,7 +130,7 @@ def test_a_job_that_has_changed_repeats_only_what_it_would_decide(
     again = disrupt(backend, trial).spec
     assert (REPEATS in again.decision.reason) == repeated
     assert (again.batch_size == decided.batch_size and again.decision.seed == decided.decision.seed) or not repeated
-    assert again.progress_deadline_seconds == backend.job.spec.objective.progress_deadline_seconds
+    assert again.progress_deadline_seconds == backend.job.spec.progress_deadline_seconds
 
 
 @pytest.mark.parametrize(
@@ -153,18 +154,20 @@ def test_the_power_limit_of_a_repeated_attempt_follows_a_changed_job(
 def test_a_batch_size_that_crashed_too_often_meanwhile_is_not_repeated(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(concurrencyPolicy="Allow", crashBudget=1)
+    backend = backend_with(concurrencyPolicy="Allow")
     trial = backend.run_until_trial()
     size = backend.recurrences[trial].spec.batch_size
-    backend.advance(HOUR_SECONDS)
-    backend.reconcile()
-    other = backend.running[-1]
-    found = backend.recurrences[other]
-    backend.recurrences[other] = found.model_copy(update={"spec": found.spec.model_copy(update={"batch_size": size})})
-    backend.run_workload(other)
-    backend.report(other, epoch=1, metric=0.1)
-    backend.end_workload(other, Failure.CRASHED, "CUDA out of memory", exit_code=1)
-    backend.reconcile()
+    for _ in range(CRASH_BUDGET):
+        backend.advance(HOUR_SECONDS)
+        backend.reconcile()
+        other = backend.running[-1]
+        found = backend.recurrences[other]
+        spec = found.spec.model_copy(update={"batch_size": size})
+        backend.recurrences[other] = found.model_copy(update={"spec": spec})
+        backend.run_workload(other)
+        backend.report(other, epoch=1, metric=0.1)
+        backend.end_workload(other, Failure.CRASHED, "CUDA out of memory", exit_code=1)
+        backend.reconcile()
     again = disrupt(backend, trial).spec
     assert again.batch_size != size
     assert REPEATS not in again.decision.reason
@@ -292,7 +295,7 @@ def results(spec: dict[str, Any], disruptions: list[int | None]) -> list[dict[st
         spec: The fields of the job's spec.
         disruptions: After how many epochs each attempt is disrupted; None, and for later ones: it is not.
     """
-    fields = {"objective": OBJECTIVE, "maxRecurrences": RECURRENCES, "retryPolicy": {"limit": 20}, **spec}
+    fields = {"objective": OBJECTIVE, "maxRecurrences": RECURRENCES, "retries": 20, **spec}
     backend = ModelBackend(job(**fields))
     planned = iter(disruptions)
     while True:
@@ -316,7 +319,7 @@ def results(spec: dict[str, Any], disruptions: list[int | None]) -> list[dict[st
     return rows
 
 
-MANY = {"successfulHistoryLimit": 100, "failedHistoryLimit": 100}
+MANY = {"successfulRunsHistoryLimit": 100, "failedRunsHistoryLimit": 100}
 POLICIES: list[dict[str, Any]] = [
     {"policy": {"thompsonSampling": {}}},
     {"policy": {"thompsonSampling": {"seed": 3}}},

@@ -260,16 +260,6 @@ def test_a_start_after_its_deadline_is_missed_once(backend_with: Backends) -> No
     assert backend.job.status.last_schedule_time is None
 
 
-def test_with_skip_a_missed_run_waits_for_the_next_slot(backend_with: Backends) -> None:
-    backend = backend_with(missedRunPolicy="Skip")
-    backend.advance(2 * 3600 + 1800)
-    backend.reconcile()
-    assert backend.running == []
-    backend.advance(1801)
-    backend.reconcile()
-    assert len(backend.running) == 1
-
-
 def test_a_run_request_starts_one_run(backend_with: Backends) -> None:
     backend = backend_with(trigger={"manual": {}}, runRequest="2026-03-01")
     backend.reconcile()

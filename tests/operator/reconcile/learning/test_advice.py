@@ -23,8 +23,8 @@ Backends = Callable[..., ModelBackend]
 JOB: dict[str, Any] = {
     "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 100},
     "batchSize": {"default": 64, "candidates": [32, 64]},
-    "retryPolicy": {"limit": 0},
-    "successfulHistoryLimit": 1000,
+    "retries": 0,
+    "successfulRunsHistoryLimit": 1000,
 }
 ADVISE: dict[str, Any] = {**JOB, "mode": "Advise"}
 NO_LIMITS: dict[str, Any] = {"power": {"limit": {"mode": "None"}}}
@@ -291,8 +291,8 @@ def test_a_policy_that_has_no_choice_left_does_not_keep_the_default_from_running
 
 
 def test_a_default_that_crashes_too_often_stops_the_job(backend_with: Backends) -> None:
-    backend = backend_with(**{**ADVISE, "crashBudget": 2})
-    for _ in range(2):
+    backend = backend_with(**ADVISE)
+    for _ in range(3):
         backend.reconcile()
         (name,) = backend.running
         backend.run_workload(name)
@@ -302,5 +302,5 @@ def test_a_default_that_crashes_too_often_stops_the_job(backend_with: Backends) 
     backend.reconcile()
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert ready.reason == "NoArmLeft"
-    assert "the default batch size 64 crashed 2 times in a row" in ready.message
+    assert "the default batch size 64 crashed 3 times in a row" in ready.message
     assert "mode Advise" in ready.message

@@ -78,7 +78,7 @@ def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
 def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     backend_with: Callable[..., ModelBackend], policy: dict[str, Any]
 ) -> None:
-    backend = backend_with(**TWO_SIZES, policy=policy, successfulHistoryLimit=1000, failedHistoryLimit=1000)
+    backend = backend_with(**TWO_SIZES, policy=policy, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000)
     crash_until_blocked(backend)
     status, reason, message = ready_reason(backend)
     assert (status, reason) == (ConditionStatus.FALSE, "NoArmLeft")
@@ -109,7 +109,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
 
 
 def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000, trigger={"continuous": {}})
+    backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000, trigger={"continuous": {}})
     backend.runtime_digest = "crashes"
     crash_until_blocked(backend)
     blocked = decision_or_error(backend)
@@ -146,7 +146,7 @@ def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait(backend_with: Ca
 
 
 def test_a_runtime_that_is_not_known_changes_nothing(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000)
+    backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000)
     backend.runtime_digest = "known"
     crash_until_blocked(backend)
     before = backend.job.status
@@ -168,12 +168,14 @@ def test_the_original_template_gets_its_crashes_back(backend_with: Callable[...,
 def test_a_change_elsewhere_in_the_spec_keeps_the_crashes(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**TWO_SIZES)
     crash_until_blocked(backend)
-    backend.change_spec(failedHistoryLimit=7, objective={**backend.job.to_wire()["spec"]["objective"], "maxEpochs": 9})
+    backend.change_spec(
+        failedRunsHistoryLimit=7, objective={**backend.job.to_wire()["spec"]["objective"], "maxEpochs": 9}
+    )
     assert isinstance(decision_or_error(backend), str)
 
 
 def test_a_crash_with_an_unknown_template_counts(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000)
+    backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000)
     crash_until_blocked(backend)
     backend.records = {key: replace(record, template_digest=None) for key, record in backend.records.items()}
     backend.change_spec(template=CORRECTED)
@@ -181,7 +183,7 @@ def test_a_crash_with_an_unknown_template_counts(backend_with: Callable[..., Mod
 
 
 LOSS = {"metric": "loss", "threshold": "0.3", "direction": "Minimize"}
-KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
+KEEP_ALL: dict[str, Any] = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000, "retries": 0}
 
 
 HIGHER = {"metric": "accuracy", "threshold": "0.93"}

@@ -12,6 +12,7 @@ from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning.guarded_job import guard_of
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
 Backends = Callable[..., ModelBackend]
 TARGET = {"metric": "accuracy", "threshold": "0.9"}
@@ -20,8 +21,8 @@ JOB: dict[str, Any] = {
     "objective": OBJECTIVE,
     "batchSize": {"default": 64, "candidates": [32, 64]},
     "power": {"limit": {"mode": "None"}},
-    "retryPolicy": {"limit": 0},
-    "successfulHistoryLimit": 1000,
+    "retries": 0,
+    "successfulRunsHistoryLimit": 1000,
 }
 CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
 FORGET_ALL: dict[str, Any] = {"thompsonSampling": {}, "forget": {"token": "now"}}
@@ -184,7 +185,7 @@ def test_a_change_of_target_template_or_guard_and_forgetting_free_a_batch_size(
 
 def test_other_changes_free_no_batch_size(guarded: ModelBackend) -> None:
     message = condition_of(guarded).message
-    guarded.change_spec(crashBudget=5, maxRecurrences=100)
+    guarded.change_spec(retries=5, maxRecurrences=100)
     for _ in range(5):
         assert run_once(guarded, FINALS)[0] == 64
     assert condition_of(guarded).message == message
@@ -216,12 +217,13 @@ def test_attempts_that_miss_the_target_have_no_final_metric(backend_with: Backen
 
 def test_a_default_that_crashes_does_not_block_the_job(backend_with: Backends) -> None:
     """A comparison is due, but the default exceeds its crash budget: the policy decides instead."""
-    backend = backend_with(**{**JOB, "crashBudget": 1})
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.reconcile()
-    backend.advance(3600)
+    backend = backend_with(**JOB)
+    for _ in range(CRASH_BUDGET):
+        backend.reconcile()
+        name = backend.running[0]
+        backend.run_workload(name)
+        backend.end_workload(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile()
+        backend.advance(3600)
     assert {run_once(backend, FINALS) for _ in range(10)} <= {(32, kind) for kind in ("Trial", "Incumbent", "Default")}
     assert condition_of(backend).reason == "WaitsForDefault"

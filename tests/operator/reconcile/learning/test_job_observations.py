@@ -62,9 +62,7 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
 def test_losing_the_store_or_the_objects_changes_no_decision(
     runs: list[tuple[bool, int]], policy: dict[str, Any]
 ) -> None:
-    backend = ModelBackend(
-        job(policy=policy, retryPolicy={"limit": 0}, successfulHistoryLimit=1000, failedHistoryLimit=1000)
-    )
+    backend = ModelBackend(job(policy=policy, retries=0, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000))
     run_recurrences(backend, runs)
     decided = decision_or_error(backend)
     records, profiles = dict(backend.records), dict(backend.profiles)
@@ -87,7 +85,7 @@ def test_a_lost_store_is_restored_from_the_objects(backend: ModelBackend) -> Non
 
 
 def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(successfulHistoryLimit=2, failedHistoryLimit=1, retryPolicy={"limit": 0})
+    backend = backend_with(successfulRunsHistoryLimit=2, failedRunsHistoryLimit=1, retries=0)
     run_recurrences(backend, [(True, 5), (False, 50), (True, 6), (False, 50), (True, 7), (True, 8)])
     remaining = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
     assert remaining == [3, 4, 5]

@@ -54,7 +54,6 @@ CHANGES = st.one_of(
             [{"thompsonSampling": {}}, {"thompsonSampling": {"window": 4}}, {"thompsonSampling": {}}, {"zeus": {}}]
         ),
     ),
-    st.tuples(st.just("crashBudget"), st.sampled_from([1, 3])),
 )
 
 
@@ -110,7 +109,7 @@ class Changing:
                 self._respec("objective", {"target": {**TARGET, "threshold": values[0]}, "maxEpochs": 50})
             case "candidates":
                 self._respec("batchSize", {"default": 64, "candidates": list(values[0])})
-            case "policy" | "crashBudget":
+            case "policy":
                 self._respec(kind, values[0])
 
     def _respec(self, name: str, value: object) -> None:
@@ -163,9 +162,7 @@ def test_decisions_and_reviews_are_those_of_an_operator_that_has_just_started(ch
         assert reviewed(snapshot, trial) == reviewed(without_kept(snapshot), trial)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("crashBudget", 1), ("policy", {"thompsonSampling": {"window": 1}}), ("policy", {"zeus": {}})]
-)
+@pytest.mark.parametrize(("name", "value"), [("policy", {"thompsonSampling": {"window": 1}}), ("policy", {"zeus": {}})])
 def test_changed_settings_of_the_policy_count_at_once(name: str, value: object) -> None:
     of_job = Changing(ModelBackend(job(**SPEC)), SPEC)
     for change in (*FIRST_RUNS, ("run", 32, Result.CRASHED, 2, 0.9, None)):

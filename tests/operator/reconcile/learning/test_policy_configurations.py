@@ -20,7 +20,7 @@ BackendWith = Callable[..., ModelBackend]
 RATE: dict[str, Any] = {"name": "learning_rate", "default": "0.1", "candidates": ["0.1", "0.4", "1.6"]}
 JOB: dict[str, Any] = {
     "parameters": [RATE],
-    "retryPolicy": {"limit": 0},
+    "retries": 0,
     "power": {"limit": {"mode": "None"}},
     "maxRecurrences": 100,
 }

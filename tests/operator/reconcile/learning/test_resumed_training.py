@@ -51,7 +51,7 @@ FIRST = curve(1, 0.5, 0.7, 0.8)
 def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
     second: list[dict[str, Any]], resumed: bool
 ) -> None:
-    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    backend = ModelBackend(job(retries=2))
     disrupted = evaluated(backend, FIRST, finished=False)
     backend.end_workload(disrupted, Failure.DISRUPTED)
     backend.reconcile()
@@ -73,7 +73,7 @@ def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
 
 
 def test_each_attempt_that_goes_on_after_several_disruptions_counts_as_resumed() -> None:
-    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    backend = ModelBackend(job(retries=2))
     parts = (FIRST, curve(4, 0.82, 0.84), curve(6, 0.86, 0.95))
     for points in parts:
         is_last = points is parts[-1]
@@ -92,7 +92,7 @@ def test_each_attempt_that_goes_on_after_several_disruptions_counts_as_resumed()
 
 
 def test_an_attempt_in_another_configuration_is_a_training_of_its_own() -> None:
-    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    backend = ModelBackend(job(retries=2))
     for points in (FIRST, curve(4, 0.85, 0.87)):
         name = evaluated(backend, points, finished=True)
         backend.end_workload(name)

@@ -20,7 +20,7 @@ SOURCE_UID = "source-uid"
 @pytest.fixture
 def records(backend_with: Callable[..., ModelBackend]) -> tuple[ObservationRecord, ...]:
     """Four attempts of the source with batch size 64, in recurrences 0 to 3."""
-    source = backend_with(policy={"fixed": {}}, retryPolicy={"limit": 0})
+    source = backend_with(policy={"fixed": {}}, retries=0)
     for _ in range(4):
         source.reconcile()
         (name,) = source.running

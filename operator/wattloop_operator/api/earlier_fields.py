@@ -1,0 +1,29 @@
+"""Fields of a RecurringTrainingJob that an earlier version had, each with what takes its place.
+
+Nothing is converted. `wattloop validate` and `wattloop run` name the new field where a manifest has an earlier one.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Path, with [] for the index of a list: what is expected in its place.
+EARLIER_FIELDS = {
+    "spec.crashBudget": "no such field: a batch size is no longer tried after 3 consecutive crashes",
+    "spec.failedHistoryLimit": "spec.failedRunsHistoryLimit",
+    "spec.missedRunPolicy": "no such field: one run replaces all missed ones; startingDeadlineSeconds bounds how late",
+    "spec.objective.progressDeadlineSeconds": "spec.progressDeadlineSeconds",
+    "spec.retryPolicy": "spec.retries: the number that was retryPolicy.limit",
+    "spec.successfulHistoryLimit": "spec.successfulRunsHistoryLimit",
+}
+INDEX = re.compile(r"\[\d+\]")
+
+
+def replacement_of(path: str) -> str | None:
+    """What takes the place of an earlier field; None if no earlier version had a field at this path.
+
+    Example:
+        >>> replacement_of("spec.failedHistoryLimit")
+        'spec.failedRunsHistoryLimit'
+    """
+    return EARLIER_FIELDS.get(INDEX.sub("[]", path))
