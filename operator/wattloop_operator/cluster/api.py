@@ -173,6 +173,7 @@ class ClusterApi:
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         accept: str = JSON,
         parse: Callable[[bytes], Any] = parse_response,
         max_objects: int = PAGE_OBJECTS,
@@ -183,11 +184,13 @@ class ClusterApi:
             resource: The kind.
             namespace: Namespace; empty: all.
             labels: Label selector.
+            fields: Field selector.
             accept: Accepted content type.
             parse: Parses a page.
             max_objects: Of a page; large objects have smaller pages.
         """
-        query = {"labelSelector": labels} if labels else {}
+        selectors = {"labelSelector": labels, "fieldSelector": fields}
+        query = {name: selector for name, selector in selectors.items() if selector}
         limit = max_objects
         while True:
             query = query | {"limit": str(limit)}

@@ -133,7 +133,7 @@ class ClusterBackend:
         )
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
         workloads = {name: state for name, state in states if state is not None}
-        self._workloads.queued.keep(*cached.key, {each.uid for each in workloads.values()})
+        self._workloads.keep(cached.key, {each.uid for each in workloads.values()})
         runtime = self._runtimes.known(job)
         snapshot = Snapshot(
             job=job,
@@ -171,8 +171,8 @@ class ClusterBackend:
     def requeue_after_seconds(self, key: JobKey) -> float | None:
         """Delay until the next reconciliation without an event; None: no limit.
 
-        A refused, unwatched or queued workload needs one, a runtime without which nothing starts, and a namespace
-        without room.
+        A workload needs one that is refused, is not watched, waits for quota or lacks pods; a runtime without which
+        nothing starts; and a namespace without room.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
         if self._cache.jobs.refused((key.namespace, key.name)) is not None:
@@ -184,7 +184,7 @@ class ClusterBackend:
         polls = (
             RECHECK_SECONDS if blocked else None,
             UNWATCHED_POLL_SECONDS if kind_of(job) != JOB and job.status.active else None,
-            self._workloads.queued.poll_seconds(*cached.key),
+            self._workloads.poll_seconds(cached.key),
         )
         return min((each for each in polls if each is not None), default=None)
 
@@ -194,7 +194,7 @@ class ClusterBackend:
         self._store_cache.invalidate(uid)
         self._devices.pop(uid, None)
         self._dry_run.forget(uid)
-        self._workloads.queued.forget(key.namespace, key.name)
+        self._workloads.keep((key.namespace, key.name), ())
         self._store.pod_energies.delete_job(uid)
         self._store.pipelines.delete_job(uid)
 

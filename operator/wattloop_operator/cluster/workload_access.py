@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cachetools import LRUCache
@@ -26,7 +26,9 @@ from wattloop_operator.cluster.auth.authorizers import controller_at_server
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
-from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
+from wattloop_operator.cluster.kueue_workloads import KueueAnswer, KueueWorkloads
+from wattloop_operator.cluster.polled_reads import JobName, PolledReads
+from wattloop_operator.cluster.refused_pods import RefusedPods
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
@@ -42,7 +44,9 @@ from wattloop_operator.workloads.ownership import (
     is_pod_of_job,
 )
 from wattloop_operator.workloads.rendezvous import service
+from wattloop_operator.workloads.templated_kind import as_object
 from wattloop_operator.workloads.unknown_fields import is_unknown_field, unknown_field
+from wattloop_operator.workloads.workload_kind import WorkloadKind
 from wattloop_operator.workloads.workload_manifest import check_stored, kind_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
 
@@ -64,6 +68,9 @@ class WorkloadAccess:
         cache: The cache of Jobs and pods.
         addresses: Returns the addresses that pods started now get.
         monotonic: Monotonic seconds.
+
+    Attributes:
+        queued: What Kueue says of workloads that wait in its queues.
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class WorkloadAccess:
         monotonic: Callable[[], float],
     ) -> None:
         self.queued = KueueWorkloads(api, monotonic)
+        self._refused_pods = RefusedPods(api, monotonic)
         self._api = api
         self._cache = cache
         self._addresses = addresses
@@ -137,6 +145,29 @@ class WorkloadAccess:
                 cached = self._cache.workloads.get(_key(recurrence))
         return None if cached is None else self._state_of_job(cached, recurrence, container)
 
+    def poll_seconds(self, job: JobName) -> float | None:
+        """Delay until a job is read again for the reason of a wait; None if none of its attempts waits for one."""
+        delays = (each.poll_seconds(job) for each in self._reads)
+        return min((each for each in delays if each is not None), default=None)
+
+    def keep(self, job: JobName, uids: Collection[str]) -> None:
+        """Drop what was read for workloads of a job that are not among these."""
+        for each in self._reads:
+            each.keep(job, uids)
+
+    @property
+    def _reads(self) -> tuple[PolledReads[KueueAnswer], PolledReads[str]]:
+        return self.queued.reads, self._refused_pods.reads
+
+    def _state(
+        self, kind: WorkloadKind, body: Body, pods: Sequence[Body], recurrence: TrainingRecurrence, container: str
+    ) -> WorkloadState:
+        """The state, with what a queue says of its wait, or the controller that cannot create its pods."""
+        state = state_of(kind, body, pods, recurrence.metadata.uid, container)
+        state = self.queued.state(state, body, recurrence)
+        lacks_pods = len(pods) < kind.pods(as_object(body.get("spec")))
+        return self._refused_pods.state(state, recurrence, lacks_pods=lacks_pods)
+
     def delete(self, recurrence: TrainingRecurrence, state: WorkloadState, *, gracefully: bool) -> None:
         """Delete a workload and its pods; gracefully: the workload remains until its pods have ended."""
         resource = self._api.resource_of(state.api_version, state.kind)
@@ -189,8 +220,7 @@ class WorkloadAccess:
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)
-        state = state_of(KINDS[JOB], cached.value, pods, recurrence.metadata.uid, container)
-        return self.queued.state(state, cached.value, recurrence)
+        return self._state(KINDS[JOB], cached.value, pods, recurrence, container)
 
     def _state_of_other(
         self, kind: tuple[str, str], recurrence: TrainingRecurrence, container: str
@@ -207,8 +237,7 @@ class WorkloadAccess:
             ]
         except RejectedError as error:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
-        state = state_of(known, body, pods, recurrence.metadata.uid, container)
-        return self.queued.state(state, body, recurrence)
+        return self._state(known, body, pods, recurrence, container)
 
     def _is_pod_of(self, pod: Body, workload_uid: str, between: frozenset[GroupKind]) -> bool:
         """Whether a workload of another kind controls a pod, itself or by objects of its own as a JobSet does."""

@@ -42,7 +42,7 @@ ALLOWED = {
     "nodes/status": set(),
     "namespaces": set(),
     "deployments.apps": set(),
-    "events": set(),
+    "events": {"list"},
     "events.events.k8s.io": {"create"},
     "tokenreviews.authentication.k8s.io": {"create"},
     "clusterroles.rbac.authorization.k8s.io": set(),

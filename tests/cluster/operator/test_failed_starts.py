@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from support.agents.agent_fixture import until
+from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, condition
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,30 @@ def test_what_hinders_a_pod_is_reported_while_the_run_waits_and_spends_no_attemp
         assert f"pod {pod['metadata']['name']}: " in message
         assert reason in message
         assert text in message
+
+
+def test_a_pod_that_the_namespace_refuses_is_reported_and_starts_when_it_is_allowed(
+    driven: DrivenJob, kubectl: ClusterCommand
+) -> None:
+    namespace, level = driven.key.namespace, "pod-security.kubernetes.io/enforce"
+    kubectl("label", "namespace", namespace, f"{level}=restricted")
+    driven.begin()
+    about = f"reason=FailedCreate,involvedObject.name={driven.name_of()}"
+    until(
+        lambda: bool(kubectl.json("get", "events", f"--field-selector={about}", namespace=namespace)["items"]),
+        "the Job controller to say that it cannot create the pod",
+        LONGEST_WAIT_SECONDS,
+    )
+    driven.operator.clock.advance(10)
+    driven.reconcile()
+    assert driven.results == [None]
+    started, running = condition(driven.job, "PodsStarted"), condition(driven.recurrence, "Running")
+    assert (started["status"], started["reason"]) == ("False", "FailedCreate")
+    assert driven.job["status"]["failure"] == "FailedCreate"
+    for message in (started["message"], running["message"]):
+        assert 'a pod of it cannot be created: Error creating: pods "' in message
+        assert 'violates PodSecurity "restricted' in message
+    kubectl("label", "namespace", namespace, f"{level}-")
 
 
 def test_a_new_template_replaces_an_attempt_whose_image_cannot_be_pulled(driven: DrivenJob) -> None:

@@ -88,7 +88,7 @@ def test_a_workload_without_a_queue_or_that_runs_asks_the_server_nothing() -> No
     assert waits(queued, child(queue="")) is None
     assert waits(queued, child(suspend=False)) is None
     assert server.calls == []
-    assert queued.poll_seconds("team", "digits") is None
+    assert queued.reads.poll_seconds(("team", "digits")) is None
 
 
 def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() -> None:
@@ -99,14 +99,14 @@ def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() ->
         assert isinstance(found, QueueWait)
         assert (found.reason, found.message) == ("WaitingForQuota", "1 more cpu needed")
     assert len(server.calls) == 2
-    assert queued.poll_seconds("team", "digits") == 10
+    assert queued.reads.poll_seconds(("team", "digits")) == 10
     clock.now = 10
     waits(queued, child())
     assert len(server.calls) == 3
     waits(queued, child(version="2"))
     assert len(server.calls) == 4
     assert waits(queued, child(suspend=False)) is None
-    assert queued.poll_seconds("team", "digits") is None
+    assert queued.reads.poll_seconds(("team", "digits")) is None
 
 
 def test_a_workload_that_kueue_has_not_made_yet_is_looked_for_soon_and_then_less_often() -> None:
@@ -117,13 +117,13 @@ def test_a_workload_that_kueue_has_not_made_yet_is_looked_for_soon_and_then_less
     for _ in range(6):
         found = waits(queued, child())
         assert "Kueue has made no Workload of it yet" in found.message
-        delays.append(queued.poll_seconds("team", "digits"))
+        delays.append(queued.reads.poll_seconds(("team", "digits")))
         clock.now += delays[-1] or 0
     assert delays == [1, 2, 4, 8, 10, 10]
     assert len(server.calls) == 1 + len(delays)
     server.made = True
     assert waits(queued, child()).reason == "WaitingForQuota"
-    assert queued.poll_seconds("team", "digits") == 10
+    assert queued.reads.poll_seconds(("team", "digits")) == 10
 
 
 def test_writes_of_the_child_do_not_delay_the_next_look_for_its_workload() -> None:
@@ -132,7 +132,7 @@ def test_writes_of_the_child_do_not_delay_the_next_look_for_its_workload() -> No
     queued = KueueWorkloads(ClusterApi(server), _Clock())
     for version in "1234":
         waits(queued, child(version=version))
-        assert queued.poll_seconds("team", "digits") == 1
+        assert queued.reads.poll_seconds(("team", "digits")) == 1
 
 
 def test_ten_thousand_waiting_jobs_are_read_at_twenty_requests_a_second() -> None:
@@ -140,9 +140,9 @@ def test_ten_thousand_waiting_jobs_are_read_at_twenty_requests_a_second() -> Non
     queued = KueueWorkloads(ClusterApi(server), clock)
     for number in range(10_000):
         waits(queued, child(uid=f"u{number}"), recurrence_of(f"job-{number}"))
-    assert queued.poll_seconds("team", "job-7") == 500
-    queued.forget("team", "job-7")
-    assert queued.poll_seconds("team", "job-7") is None
+    assert queued.reads.poll_seconds(("team", "job-7")) == 500
+    queued.reads.keep(("team", "job-7"), ())
+    assert queued.reads.poll_seconds(("team", "job-7")) is None
 
 
 def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> 
         body["metadata"]["resourceVersion"] = "1"
         cache.put_job(body)
         waits(access.queued, child("deleted"))
-        assert access.queued.poll_seconds("team", "digits") == 10
+        assert access.poll_seconds(("team", "digits")) == 10
         assert backend.snapshot(KEY) is not None
-        assert access.queued.poll_seconds("team", "digits") is None
+        assert access.poll_seconds(("team", "digits")) is None
 
 
 def test_of_a_workload_only_what_says_why_it_waits_is_kept() -> None:

@@ -44,6 +44,10 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+# For the reason why no pod of a training can be created.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
 {{- range .Values.operator.workloadKinds }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .resource }}]
