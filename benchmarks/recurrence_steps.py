@@ -117,7 +117,7 @@ def remove_unqueued(plane: ControlPlane) -> None:
 def ended_recurrences(cluster: Cluster, namespace: str) -> list[tuple[int, int]]:
     """How many recurrences of each job have reached the target, and how many have failed."""
     jobs, _ = cluster.objects.list(RECURRING_TRAINING_JOBS, namespace=namespace)
-    counts = (each.get("status", {}).get("counts", {}) for each in jobs)
+    counts = (each.get("status", {}).get("totals", {}) for each in jobs)
     return [(each.get("reached", 0), each.get("failed", 0)) for each in counts]
 
 

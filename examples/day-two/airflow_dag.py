@@ -45,8 +45,9 @@ class RunEnded(BaseTrigger):
             while True:
                 job = await jobs.get_namespaced_custom_object(**JOBS, namespace=self.namespace, name=self.job)
                 status = job.get("status", {})
-                if status.get("endedRunRequest") == self.request:
-                    yield TriggerEvent(status["endedRunResult"])
+                request = status.get("runRequest", {})
+                if request.get("ended") == self.request:
+                    yield TriggerEvent(request["result"])
                     return
                 await asyncio.sleep(self.poll_seconds)
 

@@ -97,7 +97,7 @@ def test_a_preempted_training_is_disrupted_and_reaches_its_target_when_it_is_adm
     assert "its queue evicted it: Preempted" in preemption.preempted["status"]["message"]
     assert (preemption.resumed["spec"]["attempt"], preemption.resumed["status"]["result"]) == (1, "Reached")
     assert preemption.preempting["status"]["result"] == "Reached"
-    counts = preemption.status["counts"]
+    counts = preemption.status["totals"]
     assert (counts["reached"], counts["failed"]) == (1, 0)
 
 

@@ -23,7 +23,7 @@ from support.control_plane.waiting import Object
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import Runs
-from support.node.waits import await_status, is_counted
+from support.node.waits import await_status, is_counted, saving_of
 from support.strangers.definitions import (
     ACCUMULATION,
     CRASH_AT_ONCE,
@@ -216,7 +216,7 @@ def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_onc
     learned, usual = compared_cost(job.costs), compared_cost(default.costs)
     error = math.hypot(cost_error(job.costs), cost_error(default.costs))
     assert learned <= MAX_RATIO * usual + 2 * error, (job.costs, default.costs)
-    claimed_percent = float(job.status["savings"].get("lowLatestCostPercent", 0))
+    claimed_percent = float(saving_of(job.status, "LatestCost").get("low", 0))
     assert claimed_percent <= 0 or learned < usual, job.shown
 
 
@@ -253,7 +253,7 @@ def test_a_target_beyond_the_model_is_said_to_be_unreachable_at_little_cost(ende
         r"a threshold of 0\.7\d+ would be reached, at the lowest cost with batch size \d+", unreachable["message"]
     )
     assert (job.status["state"], job.condition("Ready")["status"]) == ("Unreachable", "False")
-    assert job.status["figures"]["costSaved"] == "not known yet"
+    assert saving_of(job.status, "Cost")["text"] == "not known yet"
     # Once it is known, a recurrence is one attempt, and ends at its plateau.
     assert [len(results) for results in job.results[1:]] == [1] * (len(job.results) - 1), job.shown
     assert job.results[-1] == ["Plateaued"], job.shown
@@ -281,8 +281,9 @@ def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: EndedJobs) -> N
         assert "request one in its template" in status["message"]
         assert "cost" not in status
         assert status["figures"]["energy"] == "unknown"
-    assert (job.status["figures"]["energy"], job.status["figures"]["costSaved"]) == ("unknown", "not known yet")
-    assert "savings" not in job.status
+    assert job.status["recentRecurrences"][0]["energy"] == "unknown"
+    assert all("value" not in each for each in job.status["savings"])
+    assert saving_of(job.status, "Cost")["text"] == "not known yet"
     assert job.condition("Learns")["status"] == "False"
     assert job.batch_sizes == {PROCESSOR_ONLY.default}
 

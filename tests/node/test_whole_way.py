@@ -22,7 +22,7 @@ from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import MANIFEST, Runs
 from support.node.limit_observer import LimitObserver
-from support.node.waits import await_status, is_counted
+from support.node.waits import await_status, is_counted, saving_of
 
 NAMESPACE = "team"
 RECURRENCES = 8
@@ -93,8 +93,8 @@ def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
 def has_moved(status: Object, ended: list[Run]) -> bool:
     """Whether another batch size than the default is believed the best, and the last run was cheaper than the first."""
     first, last = (float(ended[index].recurrence["status"]["cost"]["joules"]) for index in (0, -1))
-    saved = float(status["savings"].get("latestCostPercent", 0))
-    return bool(status["bestBatchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
+    saved = float(saving_of(status, "LatestCost").get("value", 0))
+    return bool(status["best"]["batchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
 
 
 def reported(ended: list[Run]) -> str:
@@ -180,7 +180,7 @@ def test_the_users_output_is_readable(user: ClusterCommand, runs: Runs) -> None:
         ["create", "token", "wattloop-operator", f"--namespace={OPERATORS}"],
         ["label", "trec", "{recurrence}", "mine=yes"],
         ["patch", "trec", "{recurrence}", *STATUS, '--patch={"status": {"result": "Crashed"}}'],
-        ["patch", "rtj", "digits", *STATUS, '--patch={"status": {"bestBatchSize": 8}}'],
+        ["patch", "rtj", "digits", *STATUS, '--patch={"status": {"best": {"batchSize": 8}}}'],
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )

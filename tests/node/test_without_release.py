@@ -118,5 +118,5 @@ def test_a_new_installation_continues_from_the_old_state(seen: Seen) -> None:
     assert seen.after["spec"]["attempt"] == 0
     assert seen.next["spec"]["index"] == 1
     assert seen.next["status"]["result"] == "Reached"
-    assert seen.status["counts"]["recurrences"] == 2
+    assert seen.status["totals"]["recurrences"] == 2
     assert sum(arm.get("observations", 0) for arm in seen.status["arms"]) >= 2

@@ -8,13 +8,6 @@ from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalS
 from wattloop_operator.api.model import ApiModel
 
 
-class IterationStatus(ApiModel):
-    """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
-
-    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration, in seconds.")
-    energy_joules: NonNegativeDecimalString = Field(description="Energy of an iteration, in joules.")
-
-
 class RealisedIteration(ApiModel):
     """What iterations under a plan took, as the ranks report it."""
 
@@ -27,7 +20,7 @@ class RealisedIteration(ApiModel):
 
 
 class PlanSaving(ApiModel):
-    """What a plan saves and costs in time, by measurement and as planned."""
+    """What a plan saves and costs in time, by measurement."""
 
     saving_percent: DecimalString | None = Field(
         default=None,
@@ -47,16 +40,6 @@ class PlanSaving(ApiModel):
     slowdown_error_percent: NonNegativeDecimalString | None = Field(
         default=None, description="Standard error of the slowdown, in points of percent, likewise."
     )
-    planned_saving_percent: DecimalString | None = Field(
-        default=None,
-        description="Energy that the plan would save against maximum clocks by the profile, in percent. It is no "
-        "measurement of the plan.",
-    )
-    planned_slowdown_percent: DecimalString | None = Field(
-        default=None,
-        description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
-        "straggler.",
-    )
 
 
 class AppliedFrequencyPlan(PlanSaving):
@@ -73,23 +56,4 @@ class AppliedFrequencyPlan(PlanSaving):
         description="Why there is no plan for the pipeline, although its profile is complete or the job names a "
         "FrequencyPlan; or why it was withdrawn. Empty otherwise.",
         max_length=512,
-    )
-    planned: IterationStatus | None = Field(
-        default=None, description="An iteration by the plan that the ranks run. Absent while they run none."
-    )
-    realised: RealisedIteration | None = Field(
-        default=None, description="What iterations under that plan took. Absent before every rank has reported one."
-    )
-
-
-class JobFrequencyPlan(ApiModel):
-    """The frequency plan of the newest attempt whose ranks registered as a pipeline."""
-
-    recurrence: str = Field(
-        description="Name of that TrainingRecurrence, which says what its ranks do.", min_length=1, max_length=63
-    )
-    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
-    saving_percent: DecimalString | None = Field(
-        default=None,
-        description="Energy that the plan saves, in percent, by measurement. Absent while it is not known yet.",
     )

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from wattloop.errors import InputError
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import IterationStatus, PlanSaving, RealisedIteration
-from wattloop_operator.api.field_types import NonNegativeDecimalString
+from wattloop_operator.api.applied_plan import PlanSaving, RealisedIteration
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import (
@@ -37,7 +37,6 @@ KnobValue = Annotated[str, Field(min_length=1, max_length=MAX_KNOB_CHARACTERS, p
 KnobsByName = Annotated[dict[str, KnobValue], Field(max_length=MAX_KNOBS)]
 # 384 KiB as base64; an object of 1.5 MiB is the most that etcd takes, and `kubectl apply` stores a second copy.
 MAX_ARCHIVE_CHARACTERS = 512 * 1024
-MAX_FRONTIER_POINTS = 64
 
 
 class PlannedOperation(ApiModel):
@@ -134,16 +133,6 @@ class ChosenPlan(ApiModel):
     )
 
 
-class RealisedPlan(RealisedIteration):
-    """What iterations under the chosen plan took, as the ranks report it."""
-
-    energy_error_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the energy, in joules; 1.96 of it on each side are an interval of 95 %. Absent "
-        "until enough iterations are measured.",
-    )
-
-
 class FrequencyPlanStatus(PlanSaving):
     """How the plan is used by the latest training that runs it."""
 
@@ -157,13 +146,18 @@ class FrequencyPlanStatus(PlanSaving):
         min_length=1,
         max_length=63,
     )
-    frontier: Annotated[
-        tuple[IterationStatus, ...], Field(max_length=MAX_FRONTIER_POINTS, json_schema_extra=ATOMIC)
-    ] = Field(
-        default=(), description="The plans along the frontier, slowest first; of more than 64, evenly chosen ones."
+    planned_saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy that the plan would save against maximum clocks by the profile, in percent. It is no "
+        "measurement of the plan.",
+    )
+    planned_slowdown_percent: DecimalString | None = Field(
+        default=None,
+        description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
+        "straggler.",
     )
     chosen: ChosenPlan | None = Field(default=None, description="The plan that the ranks run.")
-    realised: RealisedPlan | None = Field(
+    realised: RealisedIteration | None = Field(
         default=None, description="What iterations under the chosen plan took. Absent before the first report."
     )
 

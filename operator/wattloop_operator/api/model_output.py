@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, Time
+from wattloop_operator.api.field_types import Time
 from wattloop_operator.api.model import ApiModel
 
 # An absolute path without empty, `.` and `..` parts, or a URL; printable ASCII without spaces and quotes.
@@ -49,12 +49,13 @@ class AttemptModel(ApiModel):
     )
 
 
-class CurrentModel(AttemptModel):
+class CurrentModel(ApiModel):
     """The model that was published last."""
 
+    path: str = Field(
+        description="Folder of its files, relative to spec.output.directory.", min_length=1, max_length=160
+    )
     recurrence: str = Field(
         description="Name of the TrainingRecurrence that published it.", min_length=1, max_length=253
     )
-    batch_size: BatchSizeNumber = Field(description="Batch size of its training.")
-    metric: DecimalString | None = Field(default=None, description="Final value of the metric.")
     time: Time = Field(description="Time at which its attempt ended.")

@@ -26,7 +26,7 @@ from wattloop_operator.api.objective import Objective, ProgressDeadline
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.probes import ProbeSettings
 from wattloop_operator.api.queue import Queue
-from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
@@ -161,7 +161,7 @@ class RecurringTrainingJobSpec(ApiModel):
         default=Mode.OPTIMIZE,
         description="Optimize: runs have the batch size and power limit that Wattloop decides. Advise: every run has "
         "the default batch size and no power limit, measures no power limits and is never stopped for its cost; "
-        "status.advice shows the decision and what it is expected to save. A change of the mode applies to the next "
+        "status.next shows the decision and what it is expected to save. A change of the mode applies to the next "
         "attempt and keeps what was learned.",
     )
     reporting: Reporting = Field(default=Reporting(), description="How Wattloop receives the metric.")
@@ -234,6 +234,15 @@ class RecurringTrainingJobSpec(ApiModel):
     )
 
 
+# JSONPath of the latest ended recurrence: kubectl shows the first one that a filter finds.
+ENDED = ".status.recentRecurrences[?(@.result)]"
+
+
+def _saving_text(name: SavingName) -> str:
+    """JSONPath of a saving as text."""
+    return f'.status.savings[?(@.name=="{name.value}")].text'
+
+
 class RecurringTrainingJob(ApiModel):
     """A training job that runs repeatedly. Wattloop chooses batch size and GPU power limit to reduce its cost."""
 
@@ -248,38 +257,37 @@ class RecurringTrainingJob(ApiModel):
             PrinterColumn("State", ".status.state", "Waiting, Running, Failing, Suspended, Unreachable, or Complete"),
             PrinterColumn("Failure", ".status.failure", "Why runs fail"),
             PrinterColumn("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
-            PrinterColumn("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
+            PrinterColumn("Best", ".status.best.batchSize", "Batch size with the lowest expected cost", "integer"),
             PrinterColumn(
                 "Next batch",
-                ".status.nextDecision.batchSize",
-                "Batch size of the next run, by what is known now",
+                ".status.next.batchSize",
+                "Batch size of the next run, by what is known now; in mode Advise, the advised one",
                 "integer",
                 wide=True,
             ),
             PrinterColumn(
-                "Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True
-            ),
-            PrinterColumn(
-                "Advice saves (%)",
-                ".status.advice.savingPercent",
-                "Expected saving of the advice, relative to the default configuration",
+                "Next saves (%)",
+                ".status.next.savingPercent",
+                "What that is expected to save, relative to the default configuration",
                 wide=True,
             ),
-            PrinterColumn("Energy", ".status.figures.energy", "Energy of the latest run"),
-            PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
+            PrinterColumn("Energy", f"{ENDED}.energy", "Energy of the latest run"),
+            PrinterColumn("Metric", f"{ENDED}.metric", "Last value of the metric in the latest run"),
             PrinterColumn(
-                "Cost saved", ".status.figures.costSaved", "Cost saved so far, relative to the default configuration"
+                "Cost saved", _saving_text(SavingName.COST), "Cost saved so far, relative to the default configuration"
             ),
-            PrinterColumn("Energy saved", ".status.figures.energySaved", "Energy saved so far", wide=True),
-            PrinterColumn("Time saved", ".status.figures.timeSaved", "Time saved so far", wide=True),
-            PrinterColumn("Next run", ".status.nextScheduleTime", "Start of the next run"),
-            PrinterColumn("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
+            PrinterColumn("Energy saved", _saving_text(SavingName.ENERGY), "Energy saved so far", wide=True),
+            PrinterColumn("Time saved", _saving_text(SavingName.TIME), "Time saved so far", wide=True),
+            PrinterColumn("Next run", ".status.next.time", "Start of the next run"),
             PrinterColumn(
-                "Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True
+                "Plan",
+                '.status.conditions[?(@.type=="PlanAvailable")].message',
+                "FrequencyPlan of the pipeline, and what it saves",
+                wide=True,
             ),
             PrinterColumn("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
             PrinterColumn("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
-            PrinterColumn("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
+            PrinterColumn("Runs", ".status.totals.recurrences", "Number of recurrences so far", "integer", wide=True),
             PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether runs start and succeed"),
             PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             PrinterColumn(

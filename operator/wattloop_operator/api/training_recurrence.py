@@ -26,7 +26,7 @@ from wattloop_operator.api.model import (
 from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline, Target
 from wattloop_operator.api.power_fields import Watts
-from wattloop_operator.api.recurring_training_job_status import Money
+from wattloop_operator.api.recurring_training_job_status import MoneyText
 from wattloop_operator.api.reporting_source import Reporting
 
 # No attempt is expected to have more; of more, the first ones are stored.
@@ -158,8 +158,8 @@ class WorkloadReference(ApiModel):
     uid: str = Field(default="", description="UID of the workload.", max_length=64)
 
 
-class LearnedUsage(ApiModel):
-    """Energy, duration and GPUs of the attempt, from which the policy learns."""
+class Usage(ApiModel):
+    """Energy, duration and GPUs of the attempt, and how they were measured."""
 
     gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs of the attempt, in joules.")
     duration_seconds: NonNegativeDecimalString = Field(description="Duration of the attempt, in seconds.")
@@ -176,11 +176,6 @@ class LearnedUsage(ApiModel):
         "training processes reported no GPUs, and the agents covered the attempt.",
         ge=1,
     )
-
-
-class Usage(LearnedUsage):
-    """Energy, duration and GPUs of the attempt, and how they were measured."""
-
     coverage_percent: DecimalString | None = Field(
         default=None, description="Fraction of the duration for which energy was measured, in percent."
     )
@@ -193,23 +188,16 @@ class Usage(LearnedUsage):
     uncertainty_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Uncertainty of the energy, in joules. Absent if unknown."
     )
-    reported_energy_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Energy that the training processes reported. Absent unless the node agents measured all pods too.",
-    )
-    attributed_energy_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Energy that the node agents attributed to the attempt's pods. Absent unless they measured all "
-        "pods.",
-    )
 
 
 class AttemptCost(ApiModel):
     """Cost of the attempt."""
 
     joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
-    money: Money | None = Field(
-        default=None, description="Price of the energy. Absent unless spec.objective.price of the job is set."
+    money: MoneyText | None = Field(
+        default=None,
+        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent unless "
+        "spec.objective.price of the job is set.",
     )
 
 
@@ -260,11 +248,10 @@ class TrainingRecurrenceStatus(ApiModel):
         default=None,
         description="The frequency plan of the attempt's pipeline. Absent if its ranks do not register as one.",
     )
-    usage: Usage | None = Field(default=None, description="Energy and duration of the attempt.")
-    usage_at_outcome: LearnedUsage | None = Field(
+    usage: Usage | None = Field(
         default=None,
-        description="Usage as known at the end of the attempt, from which the policy learned. Present only if a late "
-        "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
+        description="Energy and duration of the attempt. A late report of a node agent changes them; the policy learns "
+        "from what was known at the end of the attempt, which the operator's database keeps.",
     )
     cost: AttemptCost | None = Field(default=None, description="Cost of the attempt.")
     figures: Figures | None = Field(

@@ -115,7 +115,7 @@ def _started_events(snapshot: Snapshot, status: RecurringTrainingJobStatus) -> I
     new, active = _stated(status) - _stated(before), {each.name for each in status.active}
     for recurrence in snapshot.recurrences:
         name = recurrence.metadata.name
-        if name in new and (name in active or recurrence.spec.index >= before.counts.recurrences):
+        if name in new and (name in active or recurrence.spec.index >= before.totals.recurrences):
             yield _started_event(recurrence)
 
 

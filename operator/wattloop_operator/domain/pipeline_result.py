@@ -14,9 +14,9 @@ MAX_CHARACTERS = 1024
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, allow_inf_nan=False, defer_build=True))
 class PipelineResult:
-    """The frequency plan of an attempt's pipeline, as the status of its TrainingRecurrence last stated it.
+    """The frequency plan of an attempt's pipeline at its end.
 
-    Times and energies are of an iteration of one pipeline; see `AppliedFrequencyPlan`. None: not known.
+    Times and energies are of an iteration of one pipeline. None: not known.
 
     Attributes:
         mode: What the ranks did at the end: Free, Profile or Plan.
@@ -58,19 +58,10 @@ class PipelineResult:
 
     @classmethod
     def of_status(cls, applied: AppliedFrequencyPlan) -> PipelineResult:
-        """The result in the status of a TrainingRecurrence."""
-        planned, realised = applied.planned, applied.realised
-        members = {
-            "mode": applied.mode,
-            "plan": applied.name,
-            "planned_seconds": planned and planned.time_seconds,
-            "planned_joules": planned and planned.energy_joules,
-            "realised_seconds": realised and realised.time_seconds,
-            "realised_joules": realised and realised.energy_joules,
-            **{name: getattr(applied, name) for name in PlanSaving.model_fields},
-        }
+        """The part of the result that is in the status of a TrainingRecurrence."""
+        measured = {name: getattr(applied, name) for name in PlanSaving.model_fields}
         # Not strict: decimals become floats.
-        return RESULT.validate_python(members, strict=False)
+        return RESULT.validate_python({"mode": applied.mode, "plan": applied.name, **measured}, strict=False)
 
     @classmethod
     def from_json(cls, text: str) -> PipelineResult:

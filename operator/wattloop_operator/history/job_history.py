@@ -16,8 +16,9 @@ from wattloop_operator.domain.quantities import Units
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION
+from wattloop_operator.reconcile.job.advice_check import ADVICE_CHECKED
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
+from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.costs import Measure
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.outdated_default import comparable_default
@@ -163,11 +164,10 @@ def once_per_history(function: Callable[[JobHistory], Value]) -> Callable[[JobHi
 
 def _advice(job: RecurringTrainingJob) -> str:
     """The advice in a job's status as a phrase; empty unless the job is in mode Advise."""
-    advice = job.status.advice if job.spec.mode is Mode.ADVISE else None
-    return "" if advice is None else advice_text(advice)
+    found = job.status.next if job.spec.mode is Mode.ADVISE else None
+    return "" if found is None or found.batch_size is None else advice_text(found)
 
 
 def _advice_check(job: RecurringTrainingJob) -> str:
     """What the last advice expected and what was measured since, as a sentence; empty if mode Advise never ended."""
-    check = job.status.advice_check
-    return "" if check is None or job.spec.mode is Mode.ADVISE else advice_check_text(check)
+    return next((each.message for each in job.status.conditions if each.type == ADVICE_CHECKED), "")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.recurring_training_job_status import Savings
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.api.trigger import Trigger
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.quantities import NONE, Units, optional_float, saving_text
@@ -171,24 +171,23 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         state=None if status.state is None else status.state.value,
         failure=status.failure,
         why=(ready.message if ready is not None else "") or trigger_text(job.spec.trigger),
-        next_start=status.next_schedule_time,
+        next_start=status.next_start,
         recurrence=None if last is None else last.index,
         batch_size=None if last is None else last.batch_size,
         outcome=None if last is None or last.result is None else outcome_text(last.result.value),
         energy_joules=None if last is None else optional_float(last.gpu_energy_joules),
         time_seconds=None if last is None else optional_float(last.duration_seconds),
-        **_bounded("latest_cost_saving_percent", status.savings, "latest_cost_percent"),
-        **_bounded("saved_energy_joules", status.savings, "gpu_energy_joules"),
-        **_bounded("saved_time_seconds", status.savings, "duration_seconds"),
+        **_bounded("latest_cost_saving_percent", status, SavingName.LATEST_COST),
+        **_bounded("saved_energy_joules", status, SavingName.ENERGY),
+        **_bounded("saved_time_seconds", status, SavingName.TIME),
     )
 
 
-def _bounded(name: str, savings: Savings | None, field: str) -> dict[str, Any]:
-    """A saving of a status with both ends of its interval."""
-    return {
-        f"{end}{name}": None if savings is None else optional_float(getattr(savings, f"{end}{field}"))
-        for end in ("low_", "", "high_")
-    }
+def _bounded(field: str, status: RecurringTrainingJobStatus, name: SavingName) -> dict[str, Any]:
+    """A saving of a status with both ends of its interval, as fields of an overview."""
+    found = next((each for each in status.savings if each.name is name), None)
+    ends = (None,) * 3 if found is None else (found.low, found.value, found.high)
+    return {f"{end}{field}": optional_float(each) for end, each in zip(("low_", "", "high_"), ends, strict=True)}
 
 
 def _of_record(key: JobKey, last: ObservationRecord | None) -> JobOverview:

@@ -136,7 +136,7 @@ def usage_of_job(
         measured_attempts=len(measured),
         energy_joules=energy if measured else None,
         gpu_seconds=sum(gpu_seconds) if gpu_seconds else None,
-        money_amount=None if paid is None else float(paid.amount),
+        money_amount=None if paid is None else paid.amount,
         currency="" if paid is None else paid.currency,
         carbon_grams=None if objective is None or not measured else carbon_grams(energy, objective.carbon),
         energy_note=energy_note([origin_of_attempt(each, origin) for each in usages]),

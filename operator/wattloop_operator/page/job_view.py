@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattloop_operator.api.objective import Price
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -31,6 +31,7 @@ from wattloop_operator.page.views import (
 )
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.learning.advice import advice_text, next_configuration
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -102,22 +103,25 @@ def next_decision_view(snapshot: Snapshot | None) -> tuple[DecisionView | None, 
     """The decision of the next recurrence by what the status knows, or why it is not known."""
     if snapshot is None:
         return None, NO_JOB
-    status = snapshot.job.status
-    found = status.next_decision
-    if found is None:
+    job, status = snapshot.job, snapshot.job.status
+    found = status.next
+    if found is None or found.batch_size is None:
         return None, NOT_YET if status.observed_generation is None else NONE_LEFT
-    if found.recurrence < next_index(snapshot):
+    # The status counts the recurrences up to its decision.
+    if status.totals.recurrences < next_index(snapshot):
         return None, NOT_YET
+    advised = job.spec.mode is Mode.ADVISE
+    runs = default_configuration(job.spec) if advised else next_configuration(found)
+    reason = f"mode Advise runs the default configuration; advised is {advice_text(found)}"
     return (
         DecisionView(
-            recurrence=found.recurrence,
+            recurrence=status.totals.recurrences,
             attempt=0,
-            batch_size=found.batch_size,
-            parameters=found.parameters,
-            power_limit_watts=found.power_limit_watts,
-            measures_limits=found.profile_power_limits,
-            kind=found.kind.value,
-            reason=found.reason,
+            batch_size=runs.batch_size,
+            parameters=dict(runs.parameters),
+            power_limit_watts=None if advised else found.power_limit_watts,
+            kind="" if found.kind is None else found.kind.value,
+            reason=reason if advised else found.reason,
         ),
         "",
     )
@@ -176,7 +180,8 @@ def _money_saved(price: Price | None, overviews: Sequence[JobOverview]) -> str:
 
 
 def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStatus | None) -> BeliefView:
-    is_best = (arm.batch_size, arm.parameters) == (status.best_batch_size, status.best_parameters)
+    best = status.best
+    is_best = best is not None and (arm.batch_size, arm.parameters) == (best.batch_size, best.parameters)
     missed = bool(arm.observations) and arm.missed == arm.observations
     ran = "missed" if missed else "tried" if arm.observations else "untried"
     state = "excluded" if arm.pruned else "incumbent" if is_best else ran

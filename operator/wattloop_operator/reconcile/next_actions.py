@@ -103,15 +103,17 @@ def _is_start_unstated(snapshot: Snapshot) -> bool:
 
 def _record(snapshot: Snapshot) -> Iterator[Action]:
     """Record in the store what the objects contain and the store does not."""
-    stored = {(record.recurrence, record.attempt) for record in snapshot.records}
+    stored = {record.order: record for record in snapshot.records}
     profiled = {profile.key for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
         if job_observations.is_beyond_bound(snapshot, recurrence):
             continue
-        late_usage = job_observations.late_usage_of(recurrence)
-        if late_usage is not None and late_usage not in snapshot.late_usages:
-            yield RecordLateUsage(late_usage)
-        if recurrence.status.result is None or recurrence.order in stored:
+        if recurrence.status.result is None:
+            continue
+        if recurrence.order in stored:
+            late_usage = job_observations.late_usage_of(recurrence, stored[recurrence.order])
+            if late_usage is not None and late_usage not in snapshot.late_usages:
+                yield RecordLateUsage(late_usage)
             continue
         measured = job_observations.power_profile_of(recurrence)
         if measured is not None and measured.key not in profiled:

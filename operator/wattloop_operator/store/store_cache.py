@@ -11,6 +11,8 @@ from cachetools import LRUCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
 from wattloop_operator.memory_shares import RECORDS
 from wattloop_operator.reconcile.actions import RecordLateUsage, RecordObservation, RecordProfile
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.plan_status import with_iterations
 from wattloop_operator.store.store import Store
 
 # Measured with tracemalloc: a record without long texts and without a curve takes 2.0 kB, and values derived from it.
@@ -88,6 +90,7 @@ class StoreCache:
             recorded = self._recorded_jobs()
         match action:
             case RecordObservation(record):
+                record = self._with_pipeline(record)
                 recorded.observations.add(record.job_uid)
                 if self._store.observations.record(record):
                     self.add(record)
@@ -102,6 +105,16 @@ class StoreCache:
                 recorded.profiles.add(profile.key.job_uid)
                 self._store.profiles.record(profile.key, profile.measurements)
                 self.invalidate(profile.key.job_uid)
+
+    def _with_pipeline(self, record: ObservationRecord) -> ObservationRecord:
+        """The record of an attempt with what its pipeline planned and realised, which its object does not have."""
+        if record.pipeline is None:
+            return record
+        key = PipelineKey(record.job_uid, record.recurrence, record.attempt)
+        state = self._store.pipelines.read_without_measurements(key)
+        if state is None or not state.ranks:
+            return record
+        return replace(record, pipeline=with_iterations(record.pipeline, state))
 
     def add(self, record: ObservationRecord) -> None:
         """Add a record that was stored just now: the others are not read again."""

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import SavingName
 from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
 from wattloop_operator.http.certificates import ServingCertificate, verification_error
 from wattloop_operator.http.http_connection import Application
@@ -27,27 +28,32 @@ from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reporting.pipeline_planner import Plan
 
 JOB_LABELS = ("namespace", "job")
-# Metric, meaning and size of the unit of each field of `status.savings` that a metric has.
+# Metric, meaning and size of the unit of each entry of `status.savings` that a metric has.
 ESTIMATES = {
-    "gpu_energy_joules": ("saved_energy_joules", "Energy saved against the default; learning included.", 1),
-    "duration_seconds": ("saved_time_seconds", "Time saved against the default; learning included.", 1),
-    "cost_percent": (
+    SavingName.ENERGY: ("saved_energy_joules", "Energy saved against the default; learning included.", 1),
+    SavingName.TIME: ("saved_time_seconds", "Time saved against the default; learning included.", 1),
+    SavingName.COST: (
         "saved_cost_ratio",
         "Part of the default's cost, energy and time by their weights, that was saved; learning included.",
         100,
     ),
-    "learning_gpu_energy_joules": (
+    SavingName.LEARNING_ENERGY: (
         "learning_energy_joules",
         "Energy that trials and the measurement of power limits used more than the default.",
         1,
     ),
-    "learning_duration_seconds": (
+    SavingName.LEARNING_TIME: (
         "learning_time_seconds",
         "Time that trials and the measurement of power limits took longer than the default.",
         1,
     ),
 }
-BOUNDS = {"": "", "low_": "Lower end of the interval of 90 %: ", "high_": "Upper end of the interval of 90 %: "}
+# Prefix of the metric, and of its meaning, of each number of such an entry.
+BOUNDS = {
+    "value": ("", ""),
+    "low": ("low_", "Lower end of the interval of 90 %: "),
+    "high": ("high_", "Upper end of the interval of 90 %: "),
+}
 
 
 class Metrics:
@@ -240,26 +246,26 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
     )
     time = CounterMetricFamily("wattloop_job_time_seconds", "Time of all recurrences.", labels=JOB_LABELS)
     estimates = {
-        f"{bound}{name}": GaugeMetricFamily(f"wattloop_job_{bound}{metric}", f"{prefix}{text}", labels=JOB_LABELS)
+        (name, bound): GaugeMetricFamily(f"wattloop_job_{prefix}{metric}", f"{means}{text}", labels=JOB_LABELS)
         for name, (metric, text, _) in ESTIMATES.items()
-        for bound, prefix in BOUNDS.items()
+        for bound, (prefix, means) in BOUNDS.items()
     }
     for job in jobs:
         names, status = [job.metadata.namespace, job.metadata.name], job.status
         active.add_metric(names, len(status.active))
-        ended.add_metric([*names, "true"], status.counts.reached)
-        ended.add_metric([*names, "false"], status.counts.failed)
-        if status.best_batch_size is not None:
-            best.add_metric(names, status.best_batch_size)
-        if status.totals is not None:
-            energy.add_metric(names, float(status.totals.gpu_energy_joules))
-            time.add_metric(names, float(status.totals.duration_seconds))
-        if status.savings is not None:
-            for name, (_, _, size) in ESTIMATES.items():
-                for bound in BOUNDS:
-                    value = getattr(status.savings, f"{bound}{name}")
-                    if value is not None:
-                        estimates[f"{bound}{name}"].add_metric(names, float(value) / size)
+        ended.add_metric([*names, "true"], status.totals.reached)
+        ended.add_metric([*names, "false"], status.totals.failed)
+        if status.best is not None:
+            best.add_metric(names, status.best.batch_size)
+        for family, total in ((energy, status.totals.gpu_energy_joules), (time, status.totals.duration_seconds)):
+            if total is not None:
+                family.add_metric(names, float(total))
+        for saving in status.savings:
+            for bound in BOUNDS if saving.name in ESTIMATES else ():
+                value = getattr(saving, bound)
+                if value is not None:
+                    size = ESTIMATES[saving.name][2]
+                    estimates[saving.name, bound].add_metric(names, float(value) / size)
     yield from (active, best, ended, energy, time, *estimates.values())
 
 

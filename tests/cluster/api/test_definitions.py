@@ -71,16 +71,28 @@ def test_another_policy_replaces_the_previous_one(kubectl: ClusterCommand, names
         assert stored["spec"].get("policy", {}).keys() == policy.get("policy", {}).keys()
 
 
+def shown(energy: str, metric: str) -> dict[str, str]:
+    """What a summary of an ended recurrence shows."""
+    return {"energy": energy, "metric": metric}
+
+
 def test_kubectl_get_shows_state_batch_size_energy_saving_and_next_run(kubectl: ClusterCommand, namespace: str) -> None:
     kubectl.apply(manifest("minimal"), namespace=namespace)
     status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
         {
-            "bestBatchSize": 32,
-            "nextScheduleTime": "2026-03-02T03:00:00Z",
+            "best": {"batchSize": 32},
+            "next": {"time": "2026-03-02T03:00:00Z"},
             "state": "Failing",
             "failure": "Crashed",
-            "figures": {"energy": "0.2744 kWh", "metric": "0.9501", "costSaved": "12 % (4 to 20)"},
-            "recentRecurrences": [{"name": "digits-1", "index": 1, "batchSize": 128}],
+            "savings": [
+                {"name": "Energy", "unit": "J", "text": "0.1 kWh (0.05 to 0.2)"},
+                {"name": "Cost", "unit": "percent", "text": "12 % (4 to 20)"},
+            ],
+            "recentRecurrences": [
+                {"name": "digits-2", "index": 2, "batchSize": 128},
+                {"name": "digits-1", "index": 1, "batchSize": 32, "result": "Exhausted", **shown("0.2744 kWh", "0.9")},
+                {"name": "digits-0", "index": 0, "batchSize": 64, "result": "Reached", **shown("0.3 kWh", "0.95")},
+            ],
         }
     )
     _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
@@ -88,19 +100,19 @@ def test_kubectl_get_shows_state_batch_size_energy_saving_and_next_run(kubectl: 
     columns = ["NAME", "MODE", "STATE", "FAILURE", "BATCH", "BEST", "ENERGY", "METRIC", "COST SAVED", "NEXT RUN"]
     assert heading == [*columns, "READY", "AGE"]
     assert row[:6] == ["digits", "Optimize", "Failing", "Crashed", "128", "32"]
-    assert row[6:10] == ["0.2744 kWh", "0.9501", "12 % (4 to 20)", "2026-03-02T03:00:00Z"]
+    assert row[6:10] == ["0.2744 kWh", "0.9", "12 % (4 to 20)", "2026-03-02T03:00:00Z"]
 
 
 def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, namespace: str) -> None:
     kubectl.apply(manifest("mode-advise"), namespace=namespace)
     status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
-        {"advice": {"batchSize": 32, "powerLimitWatts": 250, "savingPercent": "28.5", "reason": "it is cheapest"}}
+        {"next": {"batchSize": 32, "powerLimitWatts": 250, "savingPercent": "28.5", "reason": "it is cheapest"}}
     )
     _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
     output = kubectl("get", "rtj", "--output=wide", namespace=namespace)
     heading, row = _table(output)
     assert row[1] == "Advise"
-    assert {"ADVISED", "ADVICE SAVES (%)"} <= set(heading)
+    assert {"NEXT BATCH", "NEXT SAVES (%)"} <= set(heading)
     assert {"32", "28.5"} <= set(row)
 
 

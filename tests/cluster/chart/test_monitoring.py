@@ -64,28 +64,19 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
                 "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": {
-                "bestBatchSize": 64,
-                "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
-                "savings": {
-                    "defaultCostJoules": "900",
-                    "lowDefaultCostJoules": "800",
-                    "highDefaultCostJoules": "1000",
-                    "costPercent": "-30",
-                    "lowCostPercent": "-50",
-                    "highCostPercent": "-9",
-                    "gpuEnergyJoules": "-300",
-                    "lowGpuEnergyJoules": "-500",
-                    "highGpuEnergyJoules": "-90",
-                    "durationSeconds": "-3",
-                    "lowDurationSeconds": "-5",
-                    "highDurationSeconds": "-1",
-                    "learningGpuEnergyJoules": "700",
-                    "lowLearningGpuEnergyJoules": "600",
-                    "highLearningGpuEnergyJoules": "800",
-                    "learningDurationSeconds": "7",
-                    "lowLearningDurationSeconds": "6",
-                    "highLearningDurationSeconds": "8",
-                },
+                "best": {"batchSize": 64},
+                "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20"},
+                "savings": [
+                    {"name": name, "value": value, "low": low, "high": high, "unit": unit, "text": ""}
+                    for name, value, low, high, unit in (
+                        ("DefaultCost", "900", "800", "1000", "J"),
+                        ("Cost", "-30", "-50", "-9", "percent"),
+                        ("Energy", "-300", "-500", "-90", "J"),
+                        ("Time", "-3", "-5", "-1", "s"),
+                        ("LearningEnergy", "700", "600", "800", "J"),
+                        ("LearningTime", "7", "6", "8", "s"),
+                    )
+                ],
             },
         }
     )

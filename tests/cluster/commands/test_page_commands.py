@@ -20,7 +20,7 @@ from support.recurrence_objects import recurrence_object
 ROOT = Path(__file__).parents[3]
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 RECURRENCE = "digits-00007-rdsfvh5b8-0"
-ENDED = {"endedRunRequest": "release-7", "endedRunResult": "Reached"}
+ENDED = {"runRequest": {"ended": "release-7", "result": "Reached"}}
 # Other tests run these: they serve, train, or need a running operator.
 ELSEWHERE = re.compile(r"^(?:kubectl )?wattloop (?:ui|check|run) .*$", re.MULTILINE)
 REPLACED = (

@@ -30,8 +30,8 @@ from wattloop_operator.workloads.injection import AUDIENCE
 
 RESOURCES = ("recurringtrainingjobs", "trainingrecurrences")
 RUNNING = "mine-00003-1-0"
-NEXT = {"recurrence": 4, "batchSize": 64, "kind": "Incumbent", "reason": "64 is the cheapest so far"}
-STATE = {"state": "Running", "conditions": [], "nextDecision": NEXT}
+NEXT = {"batchSize": 64, "kind": "Incumbent", "reason": "64 is the cheapest so far"}
+STATE = {"state": "Running", "conditions": [], "next": NEXT, "totals": {"recurrences": 4}}
 UI_RIGHTS: dict[str, set[str]] = {
     "recurringtrainingjobs.wattloop.dev": {"list"},
     "trainingrecurrences.wattloop.dev": {"list"},

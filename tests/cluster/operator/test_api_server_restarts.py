@@ -62,7 +62,7 @@ def await_readiness(operator: OperatorProcess, status: int) -> None:
 
 
 def counts_of(job: Object) -> Object:
-    counts: Object = (job.get("status") or {}).get("counts") or {}
+    counts: Object = (job.get("status") or {}).get("totals") or {}
     return counts
 
 
@@ -120,7 +120,7 @@ def test_an_operator_whose_versions_etcd_has_compacted_lists_again_and_starts_on
     await_readiness(operator, 200)
     finish(second)
     kubelet.succeed(second.pod)
-    counts = await_reached(cluster, key)["counts"]
+    counts = await_reached(cluster, key)["totals"]
     assert (counts["recurrences"], counts["attempts"]) == (1, 2)
     assert [each["spec"]["attempt"] for each in recurrences_of(key)] == [0, 1]
     assert len(list_objects(cluster, JOB, key.namespace, "")) == 2
@@ -152,7 +152,7 @@ def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lea
     await_readiness(operator, 200)
     finish(training)
     kubelet.succeed(training.pod)
-    counts = await_reached(cluster, key)["counts"]
+    counts = await_reached(cluster, key)["totals"]
     assert (counts["recurrences"], counts["attempts"], counts["failed"]) == (1, 1, 0)
     assert len(recurrences_of(key)) == len(list_objects(cluster, JOB, key.namespace, "")) == 1
     assert [line for line in operator.lines() if line["message"].endswith(" leads")][1:] == []
@@ -198,4 +198,4 @@ def test_an_operator_that_starts_while_the_api_server_is_away_waits_and_then_run
     training = train(key, attempt_name(key))
     finish(training)
     kubelet.succeed(training.pod)
-    assert await_reached(cluster, key)["counts"]["recurrences"] == 1
+    assert await_reached(cluster, key)["totals"]["recurrences"] == 1

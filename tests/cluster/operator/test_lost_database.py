@@ -35,7 +35,7 @@ def postgresql() -> PostgreSqlPrograms:
 
 def await_reached(cluster: DynamicClient, key: JobKey) -> None:
     def reached(jobs: list[Object]) -> bool:
-        return any(((job.get("status") or {}).get("counts") or {}).get("reached") == 1 for job in jobs)
+        return any(((job.get("status") or {}).get("totals") or {}).get("reached") == 1 for job in jobs)
 
     wait_until(
         cluster,

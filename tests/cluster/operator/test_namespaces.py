@@ -151,7 +151,7 @@ def test_only_jobs_in_listed_namespaces_run(
 
 def await_reached(cluster: DynamicClient, namespace: str) -> None:
     def reached(jobs: list[Object]) -> bool:
-        return any((job.get("status") or {}).get("counts", {}).get("reached") == 1 for job in jobs)
+        return any((job.get("status") or {}).get("totals", {}).get("reached") == 1 for job in jobs)
 
     wait_until(
         cluster,

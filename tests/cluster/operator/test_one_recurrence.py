@@ -39,8 +39,8 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(driven: DrivenJob, k
     assert float(status["usage"]["gpuEnergyJoules"]) == 4000
     assert float(status["cost"]["joules"]) == 5000
     of_job = driven.job["status"]
-    assert (of_job["counts"]["reached"], of_job.get("active", [])) == (1, [])
-    assert of_job["recentRecurrences"][0]["costJoules"] == "5000"
+    assert (of_job["totals"]["reached"], of_job.get("active", [])) == (1, [])
+    assert of_job["recentRecurrences"][0]["gpuEnergyJoules"] == "4000"
     records = driven.operator.store.observations.of_name(namespace, driven.key.name)
     assert [record.result for record in records] == ["Reached"]
     shown = kubectl("get", "rtj", driven.key.name, namespace=namespace)

@@ -58,7 +58,7 @@ def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
     """Wait until this number of recurrences has reached the target."""
 
     def enough(jobs: list[Object]) -> bool:
-        return any(((job.get("status") or {}).get("counts") or {}).get("reached") == recurrences for job in jobs)
+        return any(((job.get("status") or {}).get("totals") or {}).get("reached") == recurrences for job in jobs)
 
     wait_until(
         cluster,

@@ -116,7 +116,7 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
         await_jobs(
             cluster,
             namespace,
-            lambda status, request=request: (status.get("counts") or {}).get("reached") == request,
+            lambda status, request=request: (status.get("totals") or {}).get("reached") == request,
             f"{request} recurrences to reach their target",
         )
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
@@ -163,12 +163,12 @@ def test_one_of_two_operators_leads_and_the_other_takes_over(
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job = example | {"spec": example["spec"] | {"trigger": {"once": {}}}}
     kubectl.apply(job, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
+    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
     assert not any(" leads" in line["message"] for line in second.lines())
     first.kill()
     second.await_line(" leads")
     kubectl.apply(job | {"spec": job["spec"] | {"runRequest": "another"}}, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 2, "another run")
+    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 2, "another run")
     assert len(kubectl.json("get", "trec", namespace=namespace)["items"]) == 2
 
 
@@ -187,7 +187,7 @@ def test_a_suspended_operator_does_not_act_after_it_has_lost_the_lead(
     second.await_line(" leads")
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     kubectl.apply(example | {"spec": example["spec"] | {"trigger": {"once": {}}}}, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
+    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
     first.resume()
     assert first.await_exit() == 1
     assert "another operator may lead now" in first.log_tail()
@@ -242,13 +242,13 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
     done = await_jobs(
         cluster,
         namespace,
-        lambda status: (status.get("counts") or {}).get("reached") == each,
+        lambda status: (status.get("totals") or {}).get("reached") == each,
         "every job to be done",
         timeout_seconds=500,
     )
     operator.stop()
     for job in done:
-        counts = job["status"]["counts"]
+        counts = job["status"]["totals"]
         assert (counts["recurrences"], counts["attempts"], counts["failed"], counts["missed"]) == (each, each, 0, 0)
     with open_store(tmp_path / "wattloop.db") as store:
         records = [
@@ -262,7 +262,7 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
 
 def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
     def enough(jobs: list[Object]) -> bool:
-        return sum(((job.get("status") or {}).get("counts") or {}).get("reached", 0) for job in jobs) >= total
+        return sum(((job.get("status") or {}).get("totals") or {}).get("reached", 0) for job in jobs) >= total
 
     wait_until(
         cluster,

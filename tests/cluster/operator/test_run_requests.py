@@ -162,7 +162,7 @@ def test_kubectl_waits_no_longer_than_its_limit_for_a_run_that_can_not_start(
     blocked = '--patch={"spec":{"suspend":true,"runRequest":"one"}}'
     kubectl("patch", "rtj", "digits", "--type=merge", blocked, namespace=job.key.namespace)
     job.reconcile()
-    wait = ("wait", "rtj", "digits", "--for=jsonpath={.status.endedRunRequest}=one", "--timeout=1s")
+    wait = ("wait", "rtj", "digits", "--for=jsonpath={.status.runRequest.ended}=one", "--timeout=1s")
     with pytest.raises(CommandError, match=r"timed out|not found"):
         kubectl(*wait, namespace=job.key.namespace)
     wait = ("wait", "rtj", "digits", "--for=condition=RunRequestWaits", "--timeout=60s")

@@ -11,82 +11,54 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic.alias_generators import to_camel
 
 from wattloop_operator.api.schemas import KINDS, structural_schema
-from wattloop_operator.api.training_recurrence import LearnedUsage
 
 CONDITION = "type status reason message lastTransitionTime"
-MONEY = "amount currency"
-USAGE = (
-    "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules "
-    "attributedEnergyJoules"
-)
+USAGE = "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules"
 # The fields that each function writes, by the path of the object that has them.
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
-        "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "state failure lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals "
-        "savings figures recentRecurrences",
+        "rtj.status": "observedGeneration conditions active lastScheduleTime state failure runRequest forgotten "
+        "learning published totals savings recentRecurrences",
         "rtj.status.active[]": "name",
-        "rtj.status.counts": "recurrences attempts reached failed missed",
+        "rtj.status.totals": "recurrences attempts reached failed missed",
     },
     "reconcile.job.recurrences:forget_actions": {
         "rtj.status.forgotten": "token beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
-    "reconcile.job.status:_ended_run_request": {"rtj.status": "endedRunRequest endedRunResult failedRunRequest"},
-    "reconcile.job.status:_published": {"rtj.status.published": "path digest recurrence batchSize metric time"},
-    "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence attempts carriedOver"},
+    "reconcile.job.status:_run_request": {"rtj.status.runRequest": "value ended result failed"},
+    "reconcile.job.status:_published": {"rtj.status.published": "path recurrence time"},
     "reconcile.job.policy_status:policy_status": {
-        "rtj.status": "bestBatchSize bestParameters arms nextDecision advice",
+        "rtj.status": "best arms next",
+        "rtj.status.best": "batchSize parameters",
+        "rtj.status.next": "time",
     },
-    "reconcile.learning.decision:next_decision": {
-        "rtj.status.nextDecision": "recurrence batchSize parameters powerLimitWatts profilePowerLimits kind reason",
+    "reconcile.learning.decision:next_recurrence": {
+        "rtj.status.next": "batchSize parameters powerLimitWatts kind reason costJoules lowCostJoules highCostJoules "
+        "savingPercent lowSavingPercent highSavingPercent unknown",
     },
     "reconcile.job.policy_status:_arm_statuses": {
         "rtj.status.arms[]": "batchSize parameters observations missed meanCostJoules lowCostJoules highCostJoules "
         "crashes pruned note",
     },
-    "reconcile.learning.advice:advice_of": {
-        "rtj.status.advice": "batchSize parameters powerLimitWatts savingPercent lowSavingPercent "
-        "highSavingPercent reason unknown",
-    },
-    "reconcile.learning.advice:advice_check": {
-        "rtj.status.adviceCheck": "batchSize parameters sinceRecurrence expectedSavingPercent "
-        "lowExpectedSavingPercent highExpectedSavingPercent measuredSavingPercent lowMeasuredSavingPercent "
-        "highMeasuredSavingPercent recurrences",
-    },
-    "reconcile.job.status:_totals": {
-        "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
-    },
-    "reconcile.job.savings_status:savings_status": {
-        "rtj.status.savings": "recurrences money carbonGrams costPercent latestCostPercent defaultCostJoules "
-        "gpuEnergyJoules durationSeconds learningGpuEnergyJoules learningDurationSeconds lowCostPercent "
-        "highCostPercent lowLatestCostPercent highLatestCostPercent lowDefaultCostJoules highDefaultCostJoules "
-        "lowGpuEnergyJoules highGpuEnergyJoules lowDurationSeconds highDurationSeconds lowLearningGpuEnergyJoules "
-        "highLearningGpuEnergyJoules lowLearningDurationSeconds highLearningDurationSeconds",
-    },
+    "reconcile.job.status:_used": {"rtj.status.totals": "gpuEnergyJoules durationSeconds money carbonGrams"},
+    "reconcile.job.savings_status:_saving": {"rtj.status.savings[]": "name value low high unit text"},
     "reconcile.job.status:_recent": {
-        "rtj.status.recentRecurrences[]": "name index attempts batchSize result gpuEnergyJoules durationSeconds "
-        "costJoules costSavingPercent",
+        "rtj.status.recentRecurrences[]": "name index batchSize result gpuEnergyJoules durationSeconds energy metric "
+        "costSavingPercent",
     },
-    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "energy metric costSaved energySaved timeSaved"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
         "fplan.status.conditions[]": CONDITION,
     },
-    "reconcile.energy.attempt_usage:money": {
-        "rtj.status.totals.money": MONEY,
-        "rtj.status.savings.money": MONEY,
-        "trec.status.cost.money": MONEY,
-    },
     "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
     "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
-        "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
+        "trec.status.usage": "maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
@@ -94,7 +66,6 @@ FIELDS: dict[str, dict[str, str]] = {
         "result epochs failurePlace message",
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
-    "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},
     "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {
@@ -181,11 +152,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
-        "fplan.status": "observedGeneration conditions recurrence frontier",
-    },
-    "reconcile.pipeline.plan_status:_iteration": {
-        "fplan.status.frontier[]": "timeSeconds energyJoules",
-        "trec.status.frequencyPlan.planned": "timeSeconds energyJoules",
+        "fplan.status": "observedGeneration conditions recurrence",
     },
     "reconcile.pipeline.plan_status:_percentages_of": {
         "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
@@ -195,39 +162,23 @@ FIELDS: dict[str, dict[str, str]] = {
         "fplan.status": "chosen realised plannedSavingPercent plannedSlowdownPercent",
         "fplan.status.chosen": "point timeSeconds energyJoules reason",
     },
-    "reconcile.pipeline.plan_status:_realised_plan": {
-        "fplan.status.realised": "timeSeconds energyJoules energyErrorJoules",
-    },
     "reconcile.pipeline.plan_status:_realised": {
-        "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
+        "fplan.status.realised": "timeSeconds energyJoules",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode planned realised plannedSavingPercent "
-        "plannedSlowdownPercent reason problem",
-    },
-    "reconcile.job.job_conditions:job_frequency_plan": {
-        "rtj.status.frequencyPlan": "recurrence name savingPercent",
+        "trec.status.frequencyPlan": "name mode reason problem",
     },
     "cluster.gpu_power_policies:gpu_power_policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,
     },
 }
-# The objects whose fields a writer copies from another object, and the fields that the observation has.
-LEARNED = {to_camel(name) for name in LearnedUsage.model_fields}
-COPIES = {"trec.status.usageAtOutcome": "trec.status.usage"}
 WRITERS = {
     f"{path}.{field}": writer
     for writer, objects in FIELDS.items()
     for path, fields in objects.items()
     for field in fields.split()
-}
-COPIED = {
-    copy + field.removeprefix(source)
-    for copy, source in COPIES.items()
-    for field in WRITERS
-    if field.startswith(f"{source}.") and field.rpartition(".")[2] in LEARNED
 }
 
 
@@ -265,7 +216,7 @@ NAMES = {writer: names_in(writer) for writer in FIELDS}
 def test_every_status_field_has_a_writer() -> None:
     schemas = {model.resource.short_name: structural_schema(model)["properties"].get("status", {}) for model in KINDS}
     fields = {field for name, schema in schemas.items() for field in status_fields(schema, f"{name}.status")}
-    written = WRITERS.keys() | COPIED
+    written = WRITERS.keys()
     assert fields - written == set(), "fields without a writer: write them, or remove them from the schema"
     assert written - fields == set(), "fields that the schema does not have: remove them from the table"
 

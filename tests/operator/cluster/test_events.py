@@ -107,8 +107,8 @@ def test_a_lasting_problem_and_an_active_recurrence_are_one_event(action: WriteJ
 
 
 def test_an_attempt_that_is_recent_again_because_a_newer_one_was_deleted_does_not_start() -> None:
-    counted = ACTIVE.status.counts.model_copy(update={"recurrences": RECURRENCE.spec.index + 1})
-    status = RecurringTrainingJobStatus(counts=counted)
+    counted = ACTIVE.status.totals.model_copy(update={"recurrences": RECURRENCE.spec.index + 1})
+    status = RecurringTrainingJobStatus(totals=counted)
     known = replace(STARTED, job=JOB.model_copy(update={"status": status}))
     assert list(events_of(known, ENDED_BY_THEN)) == []
     assert [each.reason for each in events_of(known, ACTIVE)] == ["RecurrenceStarted"], "a retry has the same index"

@@ -459,10 +459,8 @@ def test_the_model_of_the_latest_recurrence_that_reached_is_current(local_job: L
     current = (local_job.output / "models" / "current").resolve()
     assert current == attempts[-1]
     assert (current / "weights").read_text() == attempts[-1].name
-    described = json.loads((current / "wattloop-model.json").read_text())
     (job,) = stored_jobs(local_job)
     assert job["status"]["published"]["path"] == f"attempts/{current.name}"
-    assert job["status"]["published"]["digest"] == described["digest"]
     # A later recurrence that misses the target changes nothing.
     (local_job.folder / "train.py").write_text((TRAINING + save).replace("metric=0.1", "metric=0.0"))
     assert local_job.run("--recurrences", "3") in (0, 1)

@@ -45,7 +45,7 @@ def test_a_start_that_passed_during_a_suspend_happens_on_resume() -> None:
                 wake_event.set()
 
     ended = Runner(backend, KEY, wake_event, work, backend.clock).run()
-    assert ended.job.status.counts.reached == 2
+    assert ended.job.status.totals.reached == 2
     assert max(wake_event.waits) <= MAX_SLEEP_SECONDS
     first, second = sorted(ended.recurrences, key=lambda each: each.spec.index)
     assert second.spec.scheduled_time - first.spec.scheduled_time == timedelta(hours=7)

@@ -174,15 +174,13 @@ def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_sett
 
 def test_a_month_of_a_cluster_has_the_kept_recurrences_says_so_and_is_no_csv() -> None:
     server = ListedObjects()
-    usage = {"gpuEnergyJoules": "500.5", "durationSeconds": "10", "coveragePercent": "99"}
-    at_outcome = {"gpuEnergyJoules": "400", "durationSeconds": "9", "devices": 1}
+    usage = {"gpuEnergyJoules": "500.5", "durationSeconds": "10", "coveragePercent": "99", "devices": 1}
     ends = {"before": "2026-02-28T23:59:59Z", "first": "2026-03-01T00:00:00Z", "last": "2026-03-31T23:59:59.5Z"}
     for name, end in ends.items():
         ended = copy.deepcopy(server.bodies[False][0])
         ended["metadata"] |= {"name": name, "uid": name}
         ended["status"] |= {"result": "Reached", "completionTime": end, "usage": usage}
         server.bodies[False].append(ended)
-    ended["status"]["usageAtOutcome"] = at_outcome
     jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
     for wrong in ("never", "9999-12-31T23:59:59-01:00"):
         ended["status"]["completionTime"] = wrong

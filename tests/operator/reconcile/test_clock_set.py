@@ -61,7 +61,7 @@ def test_after_the_clock_is_set_ahead_one_run_starts_and_the_others_are_missed(b
     backend.reconcile()
     assert len(backend.recurrences) == before + 1
     # A continuous job has no calendar, so it misses nothing.
-    assert backend.job.status.counts.missed == (0 if backend.job.spec.trigger.continuous else 23)
+    assert backend.job.status.totals.missed == (0 if backend.job.spec.trigger.continuous else 23)
 
 
 def test_after_the_clock_is_set_ahead_and_back_the_next_start_waits_for_that_time(backend: ModelBackend) -> None:

@@ -79,7 +79,8 @@ class RecurringJob(RuleBasedStateMachine):
             if recurrence.status.result is not None:
                 key = recurrence.order
                 assert key in self.backend.records
-                assert job_observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
+                late_usage = job_observations.late_usage_of(recurrence, self.backend.records[key])
+                assert late_usage in (None, self.backend.late_usages.get(key))
 
     @rule(actions=st.integers(0, 6), after=st.booleans(), others_wait=st.booleans())
     def operator_is_killed(self, actions: int, after: bool, others_wait: bool) -> None:

@@ -107,17 +107,15 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
             },
             "status": {
                 "active": [{"name": "digits-0-0"}],
-                "counts": {"reached": 5, "failed": 2},
-                "bestBatchSize": 64,
-                "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
-                "savings": {
-                    "gpuEnergyJoules": "-300",
-                    "lowGpuEnergyJoules": "-500",
-                    "highGpuEnergyJoules": "-90",
-                    "durationSeconds": "12",
-                    "costPercent": "-25",
-                    "learningGpuEnergyJoules": "700",
-                },
+                "best": {"batchSize": 64},
+                "totals": {"reached": 5, "failed": 2, "gpuEnergyJoules": "4000", "durationSeconds": "20"},
+                "savings": [
+                    {"name": "Energy", "value": "-300", "low": "-500", "high": "-90", "unit": "J", "text": ""},
+                    {"name": "Time", "value": "12", "unit": "s", "text": ""},
+                    {"name": "Cost", "value": "-25", "unit": "percent", "text": ""},
+                    {"name": "LearningEnergy", "value": "700", "unit": "J", "text": ""},
+                    {"name": "DefaultCost", "value": "900", "unit": "J", "text": ""},
+                ],
             },
         }
     )

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import Saving
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.names import JobKey
@@ -334,6 +335,11 @@ class ModelBackend:
         assert snapshot is not None
         learned = known_attempts(snapshot).observations
         return [each.batch_size for each in learned if each.outcome is Outcome.CRASHED]
+
+    @property
+    def savings(self) -> dict[str, Saving]:
+        """The savings in the status of the job, by their names."""
+        return {each.name: each for each in self.job.status.savings}
 
     @property
     def running(self) -> list[str]:

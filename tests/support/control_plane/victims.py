@@ -19,7 +19,7 @@ def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
         kind="RecurringTrainingJob",
         namespace=key.namespace,
         condition=lambda jobs: any(
-            each["metadata"]["name"] == key.name and each.get("status", {}).get("counts", {}).get("reached") == count
+            each["metadata"]["name"] == key.name and each.get("status", {}).get("totals", {}).get("reached") == count
             for each in jobs
         ),
         what=f"{count} runs of the victim",

@@ -57,8 +57,8 @@ STATUS: dict[str, Any] = {
             "lastTransitionTime": SINCE,
         },
     ],
-    "nextScheduleTime": "2026-03-03T03:00:00Z",
-    "bestBatchSize": 64,
+    "best": {"batchSize": 64},
+    "totals": {"recurrences": 4},
     "arms": [
         {
             "batchSize": size,
@@ -71,8 +71,8 @@ STATUS: dict[str, Any] = {
         }
         for index, size in enumerate(SIZES)
     ],
-    "nextDecision": {
-        "recurrence": 4,
+    "next": {
+        "time": "2026-03-03T03:00:00Z",
         "batchSize": 64,
         "powerLimitWatts": 200,
         "kind": "Incumbent",
@@ -88,18 +88,11 @@ STATUS: dict[str, Any] = {
             "durationSeconds": "10.0",
         }
     ],
-    "savings": {
-        "recurrences": 1,
-        "gpuEnergyJoules": "1200.5",
-        "lowGpuEnergyJoules": "800.25",
-        "highGpuEnergyJoules": "1600.75",
-        "durationSeconds": "20.5",
-        "lowDurationSeconds": "-10.0",
-        "highDurationSeconds": "50.0",
-        "latestCostPercent": "31.40",
-        "lowLatestCostPercent": "25.20",
-        "highLatestCostPercent": "36.00",
-    },
+    "savings": [
+        {"name": "Energy", "value": "1200.5", "low": "800.25", "high": "1600.75", "unit": "J", "text": ""},
+        {"name": "Time", "value": "20.5", "low": "-10.0", "high": "50.0", "unit": "s", "text": ""},
+        {"name": "LatestCost", "value": "31.40", "low": "25.20", "high": "36.00", "unit": "percent", "text": ""},
+    ],
 }
 
 

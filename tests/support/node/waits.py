@@ -67,8 +67,13 @@ def await_observations(cluster: DynamicClient, namespace: str, job: str, observa
 
 def is_counted(status: Object, recurrences: int) -> bool:
     """Whether so many recurrences are over, and the job's status knows it."""
-    counts = status.get("counts", {})
+    counts = status.get("totals", {})
     return bool(counts.get("reached", 0) + counts.get("failed", 0) == recurrences)
+
+
+def saving_of(status: Object, name: str) -> Object:
+    """The entry of this name of a job's savings; empty if there is none yet."""
+    return next((each for each in status.get("savings", []) if each["name"] == name), {})
 
 
 def await_condition(

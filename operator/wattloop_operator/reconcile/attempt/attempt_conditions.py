@@ -178,7 +178,9 @@ def energy_conditions(
     progress = recurrence.progress
     if not progress.gpus or agents.shared or not agents.covers(until):
         return ()
-    message = disagreement(agents, progress)
-    reason = "SourcesDisagree" if message else "SourcesAgree"
-    before = recurrence.status.conditions
-    return (condition(before, ENERGY_AGREES, holds=not message, reason=reason, message=message, now=now),)
+    differences = disagreement(agents, progress)
+    processes = sum(gpu.used_millijoules for gpu in progress.gpus) / 1000
+    both = f"the processes counted {processes:.1f} J, the node agents {agents.energy_millijoules / 1000:.1f} J"
+    reason = "SourcesDisagree" if differences else "SourcesAgree"
+    before, message = recurrence.status.conditions, differences or both
+    return (condition(before, ENERGY_AGREES, holds=not differences, reason=reason, message=message, now=now),)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import LearnedUsage, TrainingRecurrence, Usage
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AGREES, energy_conditions
@@ -23,9 +23,6 @@ from wattloop_operator.reconcile.energy.attempt_usage import (
     usage_at_end,
     without_unmeasured_message,
 )
-
-# The usage at the outcome if none was known then. It has no devices.
-UNKNOWN_USAGE = LearnedUsage.model_validate({"gpu_energy_joules": 0, "duration_seconds": 0})
 
 
 def with_late_usage(
@@ -56,16 +53,8 @@ def with_late_usage(
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
                 "message": message,
                 "usage": usage,
-                "usage_at_outcome": status.usage_at_outcome or _learned_from(status.usage),
                 "cost": cost,
                 "figures": attempt_figures(usage, progress),
             }
         ),
     )
-
-
-def _learned_from(usage: Usage | None) -> LearnedUsage:
-    """What the observation has of a usage."""
-    if usage is None:
-        return UNKNOWN_USAGE
-    return LearnedUsage(**{name: getattr(usage, name) for name in LearnedUsage.model_fields})

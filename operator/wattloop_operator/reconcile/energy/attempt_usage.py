@@ -6,21 +6,20 @@ it, and it counts in no mean and in no saving.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from wattloop.energy.cost import CostModel
 from wattloop.energy.gpu_reading import any_shared
 from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
-from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.objective import Carbon, Price
-from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.training_recurrence import (
     AttemptCost,
     Attribution,
     EnergySource,
     Figures,
-    LearnedUsage,
     TrainingRecurrence,
     TrainingRecurrenceSpec,
     TrainingRecurrenceStatus,
@@ -34,6 +33,8 @@ from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 MAX_COST_JOULES = 1e14
 # Millijoules, as the counters have them, and milliseconds.
 DECIMALS = 3
+# Of amounts of money and of emissions, in grams.
+MONEY_DECIMALS = 6
 # Without reports of the processes, the cost is that of the time which the agents cover. Agents miss a part of an
 # attempt of a minute, because they ask the kubelet every two seconds; an attempt that they cover less is not
 # compared with others.
@@ -43,6 +44,14 @@ PROCESSORS_PRODUCT = "processors"
 READ_PROCESSORS = "run it as root on a machine with RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
 # The results that something would be learned from.
 _LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED})
+
+
+@dataclass(frozen=True)
+class Money:
+    """An amount in units of a currency."""
+
+    amount: float
+    currency: str
 
 
 def usage_of(progress: Progress) -> Usage | None:
@@ -117,14 +126,12 @@ def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime |
     agents_count = agents.shared or disagreement(agents, progress)
     if agents_count or agents.uncertainty_millijoules / 1000 <= uncertainty:
         shared = own.attribution if own.attribution is Attribution.SHARED else agents_usage.attribution
-        return agents_usage.model_copy(update={"reported_energy_joules": own.gpu_energy_joules, "attribution": shared})
+        return agents_usage.model_copy(update={"attribution": shared})
     coverage = 100 * float(own.duration_seconds) / (agents.duration_seconds or 1.0)
     return own.model_copy(
         update={
             "coverage_percent": to_decimal(round(min(coverage, 100.0), 2)),
             "uncertainty_joules": to_decimal(round(uncertainty, 3)),
-            "reported_energy_joules": own.gpu_energy_joules,
-            "attributed_energy_joules": agents_usage.attributed_energy_joules,
         }
     )
 
@@ -139,11 +146,10 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
         coverage_percent=None if coverage is None else to_decimal(coverage),
         energy_source=EnergySource.AGENT,
         uncertainty_joules=Decimal(agents.uncertainty_millijoules) / 1000,
-        attributed_energy_joules=Decimal(agents.energy_millijoules) / 1000,
     )
 
 
-def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: LearnedUsage | None) -> float | None:
+def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None) -> float | None:
     """Cost in joules so far; None if energy, time or the GPUs' maximum power is not known."""
     if usage is None:
         return None
@@ -170,7 +176,7 @@ def has_cost(energy_joules: float | Decimal, time_seconds: float | Decimal, max_
     return energy_joules > 0 and time_seconds > 0 and (max_power_watts or 0) > 0
 
 
-def max_power_of(progress: Progress, usage: LearnedUsage | None) -> int | None:
+def max_power_of(progress: Progress, usage: Usage | None) -> int | None:
     """Sum of the GPUs' maximum power limits, from the source that reported the GPUs; None if it is not known."""
     if progress.gpus:
         return progress.max_power_limit_watts
@@ -186,7 +192,9 @@ def cost_status(cost_joules: float | None, energy_joules: float, price: Price | 
     """The cost in joules, and the energy in money."""
     if cost_joules is None:
         return None
-    return AttemptCost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
+    return AttemptCost.model_validate(
+        {"joules": round(cost_joules, DECIMALS), "money": money_status(energy_joules, price)}
+    )
 
 
 def money(energy_joules: float, price: Price | None) -> Money | None:
@@ -194,7 +202,13 @@ def money(energy_joules: float, price: Price | None) -> Money | None:
     if price is None:
         return None
     amount = float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
-    return Money.model_validate({"amount": round(amount, 6), "currency": price.currency})
+    return Money(round(amount, MONEY_DECIMALS), price.currency)
+
+
+def money_status(energy_joules: float, price: Price | None) -> str | None:
+    """The price of this energy in the form of a status; None if the job gives no price."""
+    paid = money(energy_joules, price)
+    return None if paid is None else f"{format_decimal(to_decimal(paid.amount))} {paid.currency}"
 
 
 def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
@@ -204,7 +218,7 @@ def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
     """
     if carbon is None:
         return None
-    return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)
+    return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, MONEY_DECIMALS)
 
 
 def attempt_figures(usage: Usage | None, progress: Progress) -> Figures:

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from wattloop_operator.api.attempt_state import EpochMark, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import LearnedUsage, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials, without_trials
@@ -59,7 +59,7 @@ def first_epoch_mark(progress: Progress) -> EpochMark | None:
 
 
 def epoch_usage(
-    spec: TrainingRecurrenceSpec, progress: Progress, usage: LearnedUsage | None, epochs: Decimal | None
+    spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, epochs: Decimal | None
 ) -> EpochUsage:
     """Energy and time of one epoch at the current power limit, and of the start-up.
 
@@ -123,7 +123,7 @@ def _marks(progress: Progress) -> tuple[EpochMark | None, EpochMark | None]:
     return progress.first_epoch, latest
 
 
-def _start_up_beside(points: tuple[ProfilePoint, ...], progress: Progress, usage: LearnedUsage) -> StartUp | None:
+def _start_up_beside(points: tuple[ProfilePoint, ...], progress: Progress, usage: Usage) -> StartUp | None:
     """What an attempt that measures power limits used before its epochs.
 
     It is what it had used at the first epoch's end beyond the epochs until then, and what its usage has that the
@@ -157,7 +157,7 @@ def _used_by_epochs(points: tuple[ProfilePoint, ...], epochs: float, limit_watts
     return energy + left * float(later.energy_joules), time + left * float(later.time_seconds)
 
 
-def _mean_between(first: EpochMark, latest: EpochMark, usage: LearnedUsage, epochs: float) -> EpochUsage:
+def _mean_between(first: EpochMark, latest: EpochMark, usage: Usage, epochs: float) -> EpochUsage:
     """The mean over the epochs between two marks; the start-up is what the attempt used beyond its epochs."""
     since = float(latest.epoch - first.epoch)
     total_energy, total_time = float(usage.gpu_energy_joules), float(usage.duration_seconds)

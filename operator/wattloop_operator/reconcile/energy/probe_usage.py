@@ -7,7 +7,6 @@ grid is, says nothing of that.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TypeVar
 
 from wattloop.wire.probe_messages import (
     MAX_PROBE_NUMBER,
@@ -20,10 +19,8 @@ from wattloop.wire.probe_messages import (
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.probe_status import ProbeChoiceStatus, ProbesStatus, ProbeUsage
-from wattloop_operator.api.training_recurrence import LearnedUsage, Usage
+from wattloop_operator.api.training_recurrence import Usage
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
-
-AnyUsage = TypeVar("AnyUsage", bound=LearnedUsage)
 
 
 def with_probes(progress: Progress, report: ProbeReport | None, *, restarted: bool) -> Progress:
@@ -54,7 +51,7 @@ def with_probes(progress: Progress, report: ProbeReport | None, *, restarted: bo
     return progress.model_copy(update={"probes": status})
 
 
-def without_trials(usage: AnyUsage, progress: Progress) -> AnyUsage:
+def without_trials(usage: Usage, progress: Progress) -> Usage:
     """The usage of an attempt without that of its trials, at least 0."""
     probes = progress.probes
     if probes is None:

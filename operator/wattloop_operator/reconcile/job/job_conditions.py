@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from wattloop.pipeline.plan_messages import PLAN
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, JobFrequencyPlan
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution
+from wattloop_operator.domain.quantities import number_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
@@ -263,15 +264,6 @@ def _is_true(each: Condition) -> bool:
     return each.status is ConditionStatus.TRUE
 
 
-def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
-    """The plan of the newest attempt that ran as a pipeline; kept when that attempt is deleted."""
-    newest = _newest_plan(snapshot)
-    if newest is None:
-        return snapshot.job.status.frequency_plan
-    recurrence, applied = newest
-    return JobFrequencyPlan(recurrence=recurrence, name=applied.name, saving_percent=applied.saving_percent)
-
-
 def _newest_plan(snapshot: Snapshot) -> tuple[str, AppliedFrequencyPlan] | None:
     """Name and plan of the newest attempt that ran as a pipeline; None if there is no such attempt."""
     found = (
@@ -310,6 +302,8 @@ def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, 
         yield PLAN_AVAILABLE, False, NO_PLAN, f"{of_recurrence} runs at free clocks: {applied.problem}"
     elif applied.name or applied.mode == PLAN:
         plan = f"FrequencyPlan {applied.name}" if applied.name else "a plan from its profile"
+        if applied.saving_percent is not None:
+            plan = f"{plan}, which saves {number_text(float(applied.saving_percent))} % of the energy"
         yield PLAN_AVAILABLE, True, "Planned", f"{of_recurrence}: {plan}"
     else:
         yield PLAN_AVAILABLE, None, "NotProfiled", f"{of_recurrence}: {applied.reason}"

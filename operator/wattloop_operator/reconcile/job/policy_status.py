@@ -1,23 +1,29 @@
-"""What the policy believes of each configuration, and what it would decide next, in the status of a job."""
+"""What the policy knows of each configuration, and what it would decide next, in the status of a job."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from wattloop_operator.api.recurring_training_job import Mode
-from wattloop_operator.api.recurring_training_job_status import ArmStatus, NextDecision, RecentRecurrence
+from wattloop_operator.api.recurring_training_job_status import (
+    ArmStatus,
+    BestConfiguration,
+    NextRecurrence,
+    RecentRecurrence,
+)
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.decision import (
-    advice_for,
     decision_context,
-    next_decision,
+    next_recurrence,
     policy_decision,
+    rounded_cost,
 )
 from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
 from wattloop_planner.bandit.configuration import ConfigurationSpace
@@ -27,11 +33,13 @@ from wattloop_planner.estimate import RunCost
 
 # Of up to 256 configurations.
 MAX_ARMS = 64
-FIELDS = ("arms", "best_batch_size", "best_parameters", "next_decision", "advice")
+FIELDS = ("arms", "best")
 
 
-def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...], default: RunCost | None) -> dict[str, Any]:
-    """The policy's estimates by configuration, its next decision and, in mode Advise, its advice.
+def policy_status(
+    snapshot: Snapshot, recent: tuple[RecentRecurrence, ...], default: RunCost | None, next_start: datetime | None
+) -> dict[str, Any]:
+    """The policy's estimates by configuration, and the next recurrence with its decision.
 
     They are computed again only if an input has changed. What runs will have ended when the next recurrence is decided,
     unless recurrences overlap, so the policy does not decide beside it.
@@ -40,15 +48,44 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...], defa
         snapshot: The state of the job.
         recent: The latest recurrences, as in the new status.
         default: What the default configuration costs, as the savings have it.
+        next_start: When the next recurrence starts; None if that is not known.
     """
-    before, job = snapshot.job.status, snapshot.job
-    if _is_current(snapshot, recent):
-        return {name: getattr(before, name) for name in FIELDS}
-    context = replace(decision_context(snapshot, next_index(snapshot), 0), running=())
+    before = snapshot.job.status
+    if before.next is not None and is_current(snapshot, recent):
+        kept = {name: getattr(before, name) for name in FIELDS}
+        return kept | {"next": before.next.model_copy(update={"time": next_start})}
+    unknown = None if next_start is None else NextRecurrence(time=next_start)
     try:
-        decision = policy_decision(snapshot, context)
+        context, decision = decision_now(snapshot, next_index(snapshot), default)
     except NoFeasibleArmError:
-        return dict.fromkeys(FIELDS) | {"arms": (), "best_parameters": {}}
+        return {"arms": (), "best": None, "next": unknown}
+    tried = [arm for arm in decision.arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
+    incumbent = [arm for arm in tried if arm.configuration == decision.incumbent]
+    best = min(incumbent or tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
+    with suppress(NoFeasibleArmError):
+        unknown = next_recurrence(snapshot, context, decision).model_copy(update={"time": next_start})
+    return {
+        "arms": _arm_statuses(snapshot, context, decision),
+        "best": None
+        if best is None
+        else BestConfiguration(batch_size=best.batch_size, parameters=dict(best.parameters)),
+        "next": unknown,
+    }
+
+
+def decision_now(snapshot: Snapshot, index: int, default: RunCost | None) -> tuple[DecisionContext, Decision]:
+    """What the policy decides for a recurrence that starts now, beside no other.
+
+    Args:
+        snapshot: The state of the job.
+        index: Index of the recurrence.
+        default: What the default configuration costs, as the savings have it.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
+    context = replace(decision_context(snapshot, index, 0), running=())
+    decision = policy_decision(snapshot, context)
     if default is not None and known_attempts(snapshot).profile(context.default_batch_size) is None:
         # No limit was chosen for the default configuration, so both are of the same runs, unless the policy has seen a
         # change that is too small to part the savings.
@@ -56,33 +93,17 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...], defa
         ran = (arm.observations and arm.configuration == configuration for arm in decision.arms)
         arms = (arm.with_cost(default) if own else arm for arm, own in zip(decision.arms, ran, strict=True))
         decision = replace(decision, arms=tuple(arms))
-    tried = [arm for arm in decision.arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
-    incumbent = [arm for arm in tried if arm.configuration == decision.incumbent]
-    best = min(incumbent or tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
-    return {
-        "arms": _arm_statuses(snapshot, context, decision),
-        "best_batch_size": None if best is None else best.batch_size,
-        "best_parameters": {} if best is None else dict(best.parameters),
-        "next_decision": _next_decision(snapshot, context, decision),
-        "advice": advice_for(snapshot, context, decision) if job.spec.mode is Mode.ADVISE else None,
-    }
+    return context, decision
 
 
-def _is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
-    """Whether the job's status has what would be computed now."""
+def is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
+    """Whether the job's status has the decision that would be made now."""
     before, job = snapshot.job.status, snapshot.job
     if job.spec.batch_size.learn_from:
         # The job that it learns from may have run since.
         return False
     unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
-    return unchanged and before.next_decision is not None
-
-
-def _next_decision(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> NextDecision | None:
-    try:
-        return next_decision(snapshot, context, decision)
-    except NoFeasibleArmError:
-        return None
+    return unchanged and before.next is not None and before.next.batch_size is not None
 
 
 def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> tuple[ArmStatus, ...]:
@@ -99,9 +120,9 @@ def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decisi
                 "parameters": dict(arm.parameters),
                 "observations": ran[space.arm(arm.batch_size, arm.parameters)],
                 "missed": missed[space.arm(arm.batch_size, arm.parameters)],
-                "mean_cost_joules": _rounded(arm.mean_cost_joules),
-                "low_cost_joules": _rounded(arm.low_cost_joules),
-                "high_cost_joules": _rounded(arm.high_cost_joules),
+                "mean_cost_joules": rounded_cost(arm.mean_cost_joules),
+                "low_cost_joules": rounded_cost(arm.low_cost_joules),
+                "high_cost_joules": rounded_cost(arm.high_cost_joules),
                 "crashes": crashes.get(space.arm(arm.batch_size, arm.parameters), 0),
                 "pruned": arm.pruned,
                 "note": (
@@ -129,7 +150,3 @@ def _shown(arms: Sequence[Arm]) -> list[Arm]:
 
     shown = {id(arm) for arm in sorted(arms, key=rank)[:MAX_ARMS]}
     return [arm for arm in arms if id(arm) in shown]
-
-
-def _rounded(cost: float | None) -> float | None:
-    return None if cost is None or cost >= 10**15 else round(cost, 3)

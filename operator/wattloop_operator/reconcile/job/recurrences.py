@@ -63,7 +63,7 @@ def next_index(snapshot: Snapshot) -> int:
     """
     known = [each.spec.index for each in _created(snapshot)]
     known += [record.recurrence for record in snapshot.records]
-    return max(max(known, default=-1) + 1, snapshot.job.status.counts.recurrences)
+    return max(max(known, default=-1) + 1, snapshot.job.status.totals.recurrences)
 
 
 def latest_slot_time(snapshot: Snapshot) -> datetime | None:
@@ -71,7 +71,7 @@ def latest_slot_time(snapshot: Snapshot) -> datetime | None:
     status = snapshot.job.status
     known = [each.spec.scheduled_time for each in _created(snapshot) if not is_run_request(each.spec.slot)]
     known += [record.scheduled_at for record in snapshot.records if not is_run_request(record.slot)]
-    known += [moment for moment in (status.last_schedule_time, status.last_missed_time) if moment is not None]
+    known += [] if status.last_schedule_time is None else [status.last_schedule_time]
     return max(known, default=None)
 
 

@@ -1,22 +1,32 @@
-"""The savings in the status of a job, and its figures for people."""
+"""The savings in the status of a job."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from wattloop_operator.api.objective import Objective
-from wattloop_operator.api.recurring_training_job_status import JobFigures, Savings
-from wattloop_operator.domain.quantities import KILOWATT_HOURS, MINUTES, metric_text, percent_text
+from wattloop_operator.api.recurring_training_job_status import Saving, SavingName
+from wattloop_operator.domain.quantities import (
+    JOULES,
+    JOULES_PER_KILOWATT_HOUR,
+    KILOWATT_HOURS,
+    MINUTES,
+    SECONDS,
+    Unit,
+    percent_text,
+)
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, MONEY_DECIMALS
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import Measure, RecurrenceHistory, comparable_records
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_planner.estimate import Estimate
 
 PERCENT_DECIMALS = 2
+PERCENT, GRAMS = Unit(1.0, "percent"), Unit(1.0, "g")
 
 
 def savings_of(
@@ -46,54 +56,62 @@ def savings_of(
     )
 
 
-def savings_status(objective: Objective, costs: JobSavings, energy: JobSavings, time: JobSavings) -> Savings | None:
-    """The savings so far; None until the default's cost is known.
+def savings_status(
+    objective: Objective, ended: Sequence[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
+) -> tuple[Saving, ...]:
+    """The savings so far, with units; nothing before a recurrence has ended.
 
     Args:
         objective: Of the job.
+        ended: Its recurrences that have ended.
         costs: The recurrences, compared by cost.
         energy: The same, compared by energy.
         time: The same, compared by time.
     """
-    if costs.default is None:
+    if not ended:
+        return ()
+    energy_text, time_text = KILOWATT_HOURS.interval_text, MINUTES.interval_text
+    found = [
+        _saving(SavingName.COST, PERCENT, percent_text, costs.saved_percent),
+        _saving(SavingName.ENERGY, JOULES, energy_text, energy.saved),
+        _saving(SavingName.TIME, SECONDS, time_text, time.saved),
+    ]
+    default = None if costs.default is None else costs.default.of_run
+    further: list[tuple[SavingName, Unit, Callable[[Estimate | None], str], Estimate | None]] = [
+        (SavingName.LATEST_COST, PERCENT, percent_text, costs.latest_percent),
+        (SavingName.LEARNING_ENERGY, JOULES, energy_text, energy.learning),
+        (SavingName.LEARNING_TIME, SECONDS, time_text, time.learning),
+        (SavingName.DEFAULT_COST, JOULES, JOULES.interval_text, default),
+    ]
+    for name, rate in ((SavingName.MONEY, _price(objective)), (SavingName.CARBON, _emissions(objective))):
+        if rate is not None and energy.saved is not None:
+            unit, per_joule = rate
+            further.append((name, unit, unit.interval_text, energy.saved.scaled(per_joule)))
+    return *found, *(_saving(*each) for each in further if each[-1] is not None)
+
+
+def _price(objective: Objective) -> tuple[Unit, float] | None:
+    """The currency, and the price of a joule; None if the job gives none."""
+    price = objective.price
+    if price is None:
         return None
-    estimates = {
-        "cost_percent": (costs.saved_percent, PERCENT_DECIMALS),
-        "latest_cost_percent": (costs.latest_percent, PERCENT_DECIMALS),
-        "default_cost_joules": (costs.default.of_run, DECIMALS),
-        "gpu_energy_joules": (energy.saved, DECIMALS),
-        "duration_seconds": (time.saved, DECIMALS),
-        "learning_gpu_energy_joules": (energy.learning, DECIMALS),
-        "learning_duration_seconds": (time.learning, DECIMALS),
-    }
-    values: dict[str, Any] = {"recurrences": costs.compared_count}
-    for name, (estimate, decimals) in estimates.items():
-        if estimate is not None:
-            ends = {f"low_{name}": estimate.low, name: estimate.value, f"high_{name}": estimate.high}
-            values |= {field: round(value, decimals) for field, value in ends.items()}
-    saved = energy.saved
-    if saved is not None:
-        price, carbon = money(saved.value, objective.price), carbon_grams(saved.value, objective.carbon)
-        values |= {"money": price, "carbon_grams": carbon}
-    return Savings.model_validate(values)
+    return Unit(1.0, price.currency), float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
+
+
+def _emissions(objective: Objective) -> tuple[Unit, float] | None:
+    """Grams, and those of CO2 equivalent of a joule; None if the job does not give them."""
+    carbon = objective.carbon
+    return None if carbon is None else (GRAMS, float(carbon.grams_per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR)
+
+
+def _saving(name: SavingName, unit: Unit, text: Callable[[Estimate | None], str], estimate: Estimate | None) -> Saving:
+    decimals = PERCENT_DECIMALS if unit is PERCENT else DECIMALS if unit in (JOULES, SECONDS) else MONEY_DECIMALS
+    values = {} if estimate is None else {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    rounded = {end: round(value, decimals) for end, value in values.items()}
+    return Saving.model_validate({"name": name, "unit": unit.name, "text": text(estimate), **rounded})
 
 
 def recent_saving(costs: JobSavings, index: int) -> float | None:
     """The saving of one recurrence in percent for its summary in the status; None if it is not known."""
     saving = costs.of(index)
     return None if saving is None else round(saving.value, PERCENT_DECIMALS)
-
-
-def job_figures(
-    ended: list[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
-) -> JobFigures | None:
-    """The figures of the latest ended recurrence, and the savings, with units; None before the first has ended."""
-    if not ended:
-        return None
-    return JobFigures(
-        energy=KILOWATT_HOURS.text(ended[-1].cost_joules(1.0)),
-        metric=metric_text(ended[-1].latest.metric),
-        cost_saved=percent_text(costs.saved_percent),
-        energy_saved=KILOWATT_HOURS.interval_text(energy.saved),
-        time_saved=MINUTES.interval_text(time.saved),
-    )

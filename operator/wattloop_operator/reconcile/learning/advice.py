@@ -1,6 +1,6 @@
-"""Mode Advise: what the policy would decide, what it is expected to save, and what it was measured to save since.
+"""What the next decision of the policy is expected to save, and the text of it for mode Advise.
 
-The policy decides from the same observations as in mode Optimize, but every attempt runs the default
+In mode Advise the policy decides from the same observations as in mode Optimize, but every attempt runs the default
 configuration. What was not measured is expected from a prior: the effect of a batch size from the model of the policy,
 that of a power limit from measured trainings (`power_prior`). The advice says which, and its interval covers it.
 """
@@ -12,15 +12,13 @@ from collections.abc import Sequence
 
 from wattloop.energy.cost import CostModel
 from wattloop_operator.api.power_fields import PowerLimitMode
-from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
-from wattloop_operator.api.recurring_training_job_status import Advice, AdviceCheck
+from wattloop_operator.api.recurring_training_job_status import NextRecurrence
 from wattloop_operator.api.training_recurrence import Attribution
-from wattloop_operator.domain.quantities import NOT_KNOWN_YET, saving_text
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.quantities import saving_text
+from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import default_cost
-from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import (
     highest_measurement,
@@ -45,63 +43,38 @@ NO_OTHER_RAN = "none has run; mode Optimize tries one where the trial is worth i
 MAX_LOG_RATIO = 5.0
 
 
-def advice_of(
-    snapshot: Snapshot,
-    context: DecisionContext,
-    decision: Decision,
-    power_limit_watts: int | None,
-    arms: Sequence[Arm],
-) -> Advice:
-    """The advice for a decision of the policy that is not carried out.
+def next_saving(found: NextRecurrence) -> Estimate | None:
+    """The expected saving of the next recurrence in percent; None if it is not known yet."""
+    return Estimate.if_known(found.saving_percent, found.low_saving_percent, found.high_saving_percent)
+
+
+def next_configuration(found: NextRecurrence) -> Configuration:
+    """Batch size and parameters of the next recurrence, which has a decision."""
+    return Configuration(found.batch_size or 0, tuple(found.parameters.items()))
+
+
+def advice_text(found: NextRecurrence) -> str:
+    """The decision of the next recurrence as a phrase for users of mode Advise."""
+    limit = "" if found.power_limit_watts is None else f" at {found.power_limit_watts} W"
+    unknown = f"; not measured is {found.unknown}" if found.unknown else ""
+    saving = next_saving(found)
+    expected = f"expected to cost {saving_text(saving)}" if saving else "expected saving not known yet"
+    if not saving and not found.unknown:
+        expected = "the default, which is expected to cost least"
+    return f"batch size {next_configuration(found)}{limit}, {expected} ({found.reason}){unknown}"
+
+
+def expected_saving(
+    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
+) -> tuple[Estimate | None, list[str]]:
+    """The expected saving of a decision in percent, and what of it was not measured.
 
     Args:
         snapshot: The state of the job.
-        context: What the policy decided from.
-        decision: Its decision.
-        power_limit_watts: The power limit that would be held; None if none would be, or if limits
-            would be measured first.
+        context: What was decided from.
+        decision: The decision.
         arms: Estimates of the cost of the configurations.
     """
-    saving, unknown = _expected_saving(snapshot, context, decision, arms)
-    return Advice.model_validate(
-        {
-            "batch_size": decision.batch_size,
-            "parameters": dict(decision.parameters),
-            "power_limit_watts": power_limit_watts,
-            "saving_percent": None if saving is None else round(saving.value, 2),
-            "low_saving_percent": None if saving is None else round(saving.low, 2),
-            "high_saving_percent": None if saving is None else round(saving.high, 2),
-            "reason": decision.reason[:1024],
-            "unknown": "; ".join(unknown)[:512],
-        }
-    )
-
-
-def advised_saving(advice: Advice) -> Estimate | None:
-    """The expected saving of an advice in percent; None if it is not known yet."""
-    return Estimate.if_known(advice.saving_percent, advice.low_saving_percent, advice.high_saving_percent)
-
-
-def advised_configuration(advice: Advice) -> Configuration:
-    """Batch size and parameters of an advice."""
-    return Configuration(advice.batch_size, tuple(advice.parameters.items()))
-
-
-def advice_text(advice: Advice) -> str:
-    """The advice as a phrase for users."""
-    limit = "" if advice.power_limit_watts is None else f" at {advice.power_limit_watts} W"
-    unknown = f"; not measured is {advice.unknown}" if advice.unknown else ""
-    saving = advised_saving(advice)
-    expected = f"expected to cost {saving_text(saving)}" if saving else "expected saving not known yet"
-    if not saving and not advice.unknown:
-        expected = "the default, which is expected to cost least"
-    return f"batch size {advised_configuration(advice)}{limit}, {expected} ({advice.reason}){unknown}"
-
-
-def _expected_saving(
-    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
-) -> tuple[Estimate | None, list[str]]:
-    """The expected saving in percent, and what of it was not measured."""
     size, limit = _size_effect(snapshot, context, decision, arms), _limit_effect(snapshot, decision)
     unknown = [text for _, text in (size, limit) if text]
     if size[0] is None or limit[0] is None:
@@ -175,6 +148,11 @@ def _profiled_effect(snapshot: Snapshot, profile: PowerProfileRecord, model: Cos
     return math.log(cost / default) if cost > 0 and default > 0 else 0.0
 
 
+def has_estimate(arms: Sequence[Arm], configuration: Configuration) -> bool:
+    """Whether the cost of a configuration is known among the arms."""
+    return any(arm.configuration == configuration and _log_cost(arm) is not None for arm in arms)
+
+
 def _log_cost(arm: Arm | None) -> LogRatio | None:
     """Gaussian of the log of an arm's expected cost; None if it is not known.
 
@@ -193,69 +171,3 @@ def _has_reached(context: DecisionContext, arm: int) -> bool:
         and equal_or_unknown(each.gpu_model, context.gpu_model)
         for each in context.observations
     )
-
-
-def advice_check(
-    job: RecurringTrainingJob, records: Sequence[ObservationRecord], savings: JobSavings, next_index: int
-) -> AdviceCheck | None:
-    """The advice at the end of mode Advise, with the saving that its configuration had since; None without one.
-
-    Args:
-        job: The job, with the status before.
-        records: Its records.
-        savings: Its recurrences, compared with the default configuration.
-        next_index: Index of its next recurrence.
-    """
-    check = job.status.advice_check
-    if job.spec.mode is not Mode.ADVISE and job.status.advice is not None:
-        advice, expected = job.status.advice, advised_saving(job.status.advice)
-        check = (
-            None
-            if expected is None
-            else AdviceCheck(
-                batch_size=advice.batch_size,
-                parameters=advice.parameters,
-                since_recurrence=next_index,
-                expected_saving_percent=advice.saving_percent,
-                low_expected_saving_percent=advice.low_saving_percent,
-                high_expected_saving_percent=advice.high_saving_percent,
-            )
-        )
-    if check is None:
-        return None
-    indices = _indices(records, savings, check)
-    measured = savings.of_all(indices)
-    fields = ("low_measured_saving_percent", "measured_saving_percent", "high_measured_saving_percent")
-    values = (None,) * 3 if measured is None else tuple(round(each, 2) for each in _ends(measured))
-    return AdviceCheck.model_validate(
-        check.model_dump() | dict(zip(fields, values, strict=True)) | {"recurrences": len(indices)}
-    )
-
-
-def advice_check_text(check: AdviceCheck) -> str:
-    """What was expected, and what was measured, as a sentence for users."""
-    ends = (check.expected_saving_percent, check.low_expected_saving_percent, check.high_expected_saving_percent)
-    expected = Estimate(*(float(each or 0) for each in ends))
-    chosen = Configuration(check.batch_size, tuple(check.parameters.items()))
-    saving = Estimate.if_known(
-        check.measured_saving_percent, check.low_measured_saving_percent, check.high_measured_saving_percent
-    )
-    measured = NOT_KNOWN_YET if saving is None else f"{saving_text(saving)} over {check.recurrences} recurrence(s)"
-    return f"Mode Advise expected batch size {chosen} to cost {saving_text(expected)}; measured: {measured}."
-
-
-def _indices(records: Sequence[ObservationRecord], savings: JobSavings, check: AdviceCheck) -> tuple[int, ...]:
-    """The recurrences with the advised configuration: those that held it, or else the trial of it."""
-    configuration = check.batch_size, tuple(sorted(check.parameters.items()))
-    ran = {each.recurrence for each in records if (each.batch_size, each.parameters) == configuration}
-    found = [
-        each
-        for each in savings.recurrences
-        if each.has_saving and each.index >= check.since_recurrence and each.index in ran
-    ]
-    chosen = [each.index for each in found if each.purpose is Purpose.CHOSEN]
-    return tuple(chosen or [each.index for each in found])
-
-
-def _ends(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.low, estimate.value, estimate.high

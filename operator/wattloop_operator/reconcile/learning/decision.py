@@ -15,7 +15,7 @@ from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.api.recurring_training_job_status import Advice, NextDecision
+from wattloop_operator.api.recurring_training_job_status import NextRecurrence
 from wattloop_operator.api.training_recurrence import (
     DecisionRecord,
     JobReference,
@@ -24,8 +24,8 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
-from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, plausible_cost
+from wattloop_operator.reconcile.learning.advice import advice_text, expected_saving, has_estimate
 from wattloop_operator.reconcile.learning.changed_job import (
     is_warm_start,
     known_attempts,
@@ -42,10 +42,11 @@ from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.named_policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
 SAMPLE_SLOT = "dry-run"
 MAX_REASON_CHARACTERS = 1024
+MEASURES = "; its first attempt measures power limits"
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,8 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
     )
 
 
-def next_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision) -> NextDecision:
-    """What would be decided for the first attempt of a recurrence that does not exist yet.
+def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decision) -> NextRecurrence:
+    """What would be decided for the first attempt of a recurrence that does not exist yet; in mode Advise, the advice.
 
     Args:
         snapshot: The state of the job.
@@ -253,19 +254,57 @@ def next_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision
         chosen: What the job's policy decides from it.
 
     Raises:
-        NoFeasibleArmError: Mode Advise runs the default configuration, and it is not feasible.
+        NoFeasibleArmError: No feasible batch size is left.
     """
-    kind, decision = _decision(snapshot, context, chosen)
-    limit_watts, profile = _power_limit_of(snapshot, kind, decision)
-    return NextDecision(
-        recurrence=context.recurrence,
-        batch_size=decision.batch_size,
-        parameters=dict(decision.parameters),
-        power_limit_watts=limit_watts,
-        profile_power_limits=profile,
-        kind=kind,
-        reason=decision.reason[:MAX_REASON_CHARACTERS],
+    if snapshot.job.spec.mode is Mode.ADVISE:
+        kind, decision = DecisionKind.ADVISE, chosen
+        limit_watts, measures = _power_limit(snapshot, chosen.batch_size)[0], False
+    else:
+        kind, decision = _decision(snapshot, context, chosen)
+        limit_watts, measures = _power_limit_of(snapshot, kind, decision)
+    arms = _arms_with(snapshot, context, decision, chosen.arms)
+    saving, unknown = expected_saving(snapshot, context, decision, arms)
+    arm = next((each for each in arms if each.configuration == decision.configuration), None)
+    costs = (None,) * 3 if arm is None else (arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
+    savings = (None,) * 3 if saving is None else (saving.value, saving.low, saving.high)
+    reason = decision.reason[: MAX_REASON_CHARACTERS - len(MEASURES)]
+    return NextRecurrence.model_validate(
+        {
+            "batch_size": decision.batch_size,
+            "parameters": dict(decision.parameters),
+            "power_limit_watts": limit_watts,
+            "kind": kind,
+            "reason": f"{reason}{MEASURES}" if measures else reason,
+            **dict(zip(("cost_joules", "low_cost_joules", "high_cost_joules"), map(rounded_cost, costs), strict=True)),
+            **{
+                name: None if value is None else round(value, 2)
+                for name, value in zip(
+                    ("saving_percent", "low_saving_percent", "high_saving_percent"), savings, strict=True
+                )
+            },
+            "unknown": "; ".join(unknown)[:512],
+        }
     )
+
+
+def rounded_cost(cost_joules: float | None) -> float | None:
+    """A cost as a status has it; None if it is not known, or more than a number of a status can be."""
+    return None if cost_joules is None or cost_joules >= 10**15 else round(cost_joules, DECIMALS)
+
+
+def _arms_with(
+    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: tuple[Arm, ...]
+) -> tuple[Arm, ...]:
+    """Estimates of the costs of the decided and the default configuration.
+
+    A policy that models no cost has none of what never ran, so the model of the other one is asked.
+    """
+    wanted = (decision.configuration, context.space.configurations[context.space.default])
+    if snapshot.job.spec.policy.name.models_cost or all(has_estimate(arms, each) for each in wanted):
+        return arms
+    with suppress(NoFeasibleArmError):
+        return policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms
+    return arms
 
 
 def _is_offered(context: DecisionContext, configuration: Configuration) -> bool:
@@ -320,20 +359,10 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Deci
             "mode Advise runs no other; check the logs of the last attempts, then fix the training"
         ) from None
     try:
-        text = advice_text(advice_for(snapshot, context, chosen or policy_decision(snapshot, context)))
+        text = advice_text(next_recurrence(snapshot, context, chosen or policy_decision(snapshot, context)))
     except NoFeasibleArmError as error:
         text = f"nothing ({error})"
     return replace(decision, reason=f"mode Advise runs the default configuration; advised is {text}")
-
-
-def advice_for(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> Advice:
-    """The advice for a decision of the job's policy."""
-    arms = decision.arms
-    if not any(arm.mean_cost_joules is not None and not arm.observations for arm in arms):
-        # Another policy has no estimates of what never ran.
-        with suppress(NoFeasibleArmError):
-            arms = policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms
-    return advice_of(snapshot, context, decision, _power_limit(snapshot, decision.batch_size)[0], arms)
 
 
 def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | None:

@@ -15,10 +15,9 @@ from wattloop.wire.training_messages import holds_chosen_limit
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import (
     Attribution,
-    LearnedUsage,
     TrainingRecurrence,
     TrainingRecurrenceSpec,
-    TrainingRecurrenceStatus,
+    Usage,
 )
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.records import (
@@ -86,10 +85,12 @@ def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]
     Learning uses the usage at the outcome, which may be less.
     """
     with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
+    stored = {record.order: record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
-        late_usage = late_usage_of(recurrence)
+        record = stored.get(recurrence.order)
+        late_usage = None if record is None else late_usage_of(recurrence, record)
         if late_usage is not None:
-            with_late_usage[(late_usage.recurrence, late_usage.attempt)] = late_usage
+            with_late_usage[recurrence.order] = late_usage
     return tuple(
         replace(record, energy_joules=found.energy_joules, time_seconds=found.time_seconds)
         if (found := with_late_usage.get((record.recurrence, record.attempt))) is not None
@@ -98,22 +99,20 @@ def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]
     )
 
 
-def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
-    """The usage of a recurrence that agents reported after its outcome; None if there is none."""
-    spec, status = recurrence.spec, recurrence.status
-    if status.usage is None or status.usage_at_outcome is None:
+def late_usage_of(recurrence: TrainingRecurrence, record: ObservationRecord) -> LateUsage | None:
+    """The usage of a recurrence that agents reported after its outcome; None if there is none.
+
+    Args:
+        recurrence: The recurrence.
+        record: What the store has of it, with the usage as it was known when the outcome was written.
+    """
+    spec, usage = recurrence.spec, recurrence.status.usage
+    if usage is None:
         return None
-    usage = status.usage
-    return LateUsage(
-        spec.job_ref.uid, spec.index, spec.attempt, float(usage.gpu_energy_joules), float(usage.duration_seconds)
-    )
-
-
-def usage_learned_from(status: TrainingRecurrenceStatus) -> LearnedUsage | None:
-    """The usage of an attempt as known when its outcome was written."""
-    if status.usage_at_outcome is None:
-        return status.usage
-    return status.usage_at_outcome if status.usage_at_outcome.devices else None
+    energy, time = float(usage.gpu_energy_joules), float(usage.duration_seconds)
+    if (energy, time) == (record.energy_joules, record.time_seconds):
+        return None
+    return LateUsage(spec.job_ref.uid, spec.index, spec.attempt, energy, time)
 
 
 def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord] = ()) -> ObservationRecord:
@@ -127,7 +126,7 @@ def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord
     if status.result is None:
         raise ValueError(f"{recurrence.metadata.full_name} has not ended")
     progress = status.progress or Progress()
-    usage = usage_learned_from(status)
+    usage = status.usage
     product, count = gpu_model_and_count(progress, usage)
     is_shared = usage is not None and usage.attribution is Attribution.SHARED
     epoch = EpochUsage() if is_shared else epoch_usage(spec, progress, usage, status.epochs)
@@ -185,7 +184,7 @@ def _earlier_attempts(
             yield each
 
 
-def gpu_model_and_count(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
+def gpu_model_and_count(progress: Progress, usage: Usage | None) -> tuple[str, int]:
     """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
     if progress.gpus:
         return progress.gpu_product, devices_at_once(progress.gpus)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from wattloop.pipeline.plan_messages import FREE, PLAN
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, IterationStatus, RealisedIteration
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, RealisedIteration
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.frequency_plan import (
-    MAX_FRONTIER_POINTS,
-    ChosenPlan,
-    FrequencyPlan,
-    FrequencyPlanStatus,
-    RealisedPlan,
-)
+from wattloop_operator.api.frequency_plan import ChosenPlan, FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     Excess,
-    FrontierPoint,
     PipelineFrontier,
     PipelineRank,
     PipelineState,
@@ -65,12 +60,11 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
         ended: Whether the attempt has ended. What it realised then stays.
         now: The time, with a time zone.
     """
-    frontier, before = state.frontier, plan.status
+    before = plan.status
     status = FrequencyPlanStatus(
         observed_generation=plan.metadata.generation,
         conditions=tuple(_conditions(state, before.conditions, ended=ended, now=now)),
         recurrence=state.name,
-        frontier=() if frontier is None else _shown_points(frontier),
     )
     if before.recurrence == state.name and (ended or running_point(state) is None):
         kept = {name: getattr(before, name) for name in OF_CHOSEN}
@@ -92,7 +86,7 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
                 energy_joules=rounded(point.energy_joules),
                 reason=state.directive.reason[:MAX_REASON_CHARACTERS],
             ),
-            "realised": None if found is None else _realised_plan(found),
+            "realised": None if found is None else _realised(found),
             **_percentages(compared(state), SIGNIFICANT_DIGITS),
             "planned_saving_percent": _optional(planned_saving_percent(state)),
             "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
@@ -107,19 +101,37 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         state: The pipeline; its measurements are not needed.
         name: Name of the FrequencyPlan; empty until there is one.
     """
-    found, frontier, chosen = measured(state), state.frontier, running_point(state)
-    comparison = compared(state)
     return AppliedFrequencyPlan(
         name=name,
         mode=state.directive.mode,
-        planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
-        realised=None if found is None else _realised(found),
-        **(_percentages(comparison, APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
-        planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
-        planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
+        **(_percentages(compared(state), APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
         problem=_problem(state)[:MAX_REASON_CHARACTERS],
     )
+
+
+def with_iterations(result: PipelineResult, state: PipelineState) -> PipelineResult:
+    """The result of an attempt's pipeline with what an iteration was planned to take, and what it took.
+
+    Args:
+        result: What the status of the attempt has of it.
+        state: The pipeline; its measurements are not needed.
+    """
+    found, frontier, chosen = measured(state), state.frontier, running_point(state)
+    point = None if frontier is None or chosen is None else frontier.points[chosen]
+    return replace(
+        result,
+        planned_seconds=None if point is None else _shown(point.time_seconds),
+        planned_joules=None if point is None else _shown(point.energy_joules),
+        realised_seconds=None if found is None else _shown(found.time_seconds),
+        realised_joules=None if found is None else _shown(found.energy_joules),
+        planned_saving_percent=_shown(planned_saving_percent(state)),
+        planned_slowdown_percent=_shown(planned_slowdown_percent(state)),
+    )
+
+
+def _shown(value: float | None) -> float | None:
+    return None if value is None else float(rounded(value))
 
 
 def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
@@ -132,8 +144,8 @@ def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
     return to_decimal(float(f"{value + 0.0:.{digits}g}"))
 
 
-def _optional(value: float | None, digits: int = SIGNIFICANT_DIGITS) -> Decimal | None:
-    return None if value is None else rounded(value, digits)
+def _optional(value: float | None) -> Decimal | None:
+    return None if value is None else rounded(value)
 
 
 def _problem(state: PipelineState) -> str:
@@ -166,30 +178,8 @@ def _percentages_of(time: Excess | None, energy: Excess | None, digits: int) -> 
     }
 
 
-def _iteration(point: FrontierPoint) -> IterationStatus:
-    return IterationStatus(time_seconds=rounded(point.time_seconds), energy_joules=rounded(point.energy_joules))
-
-
-def _shown_points(frontier: PipelineFrontier) -> tuple[IterationStatus, ...]:
-    # Deferred: the operator is ready before it imports NumPy.
-    from wattloop_planner.frequency.files.archive import evenly  # noqa: PLC0415
-
-    return tuple(map(_iteration, evenly(frontier.points, MAX_FRONTIER_POINTS)))
-
-
-def _realised_plan(found: Measured) -> RealisedPlan:
-    return RealisedPlan(
-        time_seconds=rounded(found.time_seconds),
-        energy_joules=_optional(found.energy_joules),
-        energy_error_joules=_optional(found.energy_error_joules, ERROR_DIGITS),
-    )
-
-
 def _realised(found: Measured) -> RealisedIteration:
-    return RealisedIteration(
-        time_seconds=rounded(found.time_seconds, APPLIED_DIGITS),
-        energy_joules=_optional(found.energy_joules, APPLIED_DIGITS),
-    )
+    return RealisedIteration(time_seconds=rounded(found.time_seconds), energy_joules=_optional(found.energy_joules))
 
 
 def _conditions(

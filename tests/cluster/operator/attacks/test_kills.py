@@ -128,11 +128,9 @@ def outcome_of(cluster: DynamicClient, case: Case) -> dict[str, Any]:
     jobs = list_objects(cluster, JOB, key.namespace, selector)
     records = case.operator.store.observations.of_job(job["metadata"]["uid"])
     return {
-        "counts": job["status"]["counts"],
+        "totals": job["status"]["totals"],
         "reasons": [each["reason"] for each in job["status"]["conditions"]],
-        "recent": [
-            (each["attempts"], each["result"], each["costJoules"]) for each in job["status"]["recentRecurrences"]
-        ],
+        "recent": [(each["result"], each["gpuEnergyJoules"]) for each in job["status"]["recentRecurrences"]],
         "recurrences": [
             (
                 anonymous(each["metadata"]["name"]),

@@ -201,11 +201,10 @@ def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: Mo
     reaches_the_target(backend, second)
     backend.reconcile()
     recent = backend.job.status.recent_recurrences[0]
-    assert (recent.index, recent.attempts, recent.result) == (0, 2, Result.REACHED)
-    # Two attempts of 1000 J and 10 s on a GPU of at most 400 W, with equal weights of energy and
-    # time.
-    assert recent.cost_joules == 2 * (0.5 * 1000 + 0.5 * 400 * 10)
-    assert backend.job.status.counts.recurrences == 1
+    assert (recent.index, recent.result, backend.job.status.totals.attempts) == (0, Result.REACHED, 2)
+    # Two attempts of 1000 J and 10 s.
+    assert (recent.gpu_energy_joules, recent.duration_seconds) == (2000, 20)
+    assert backend.job.status.totals.recurrences == 1
 
 
 def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> None:

@@ -115,7 +115,7 @@ def test_a_slot_that_passes_during_the_wait_follows_the_concurrency_policy(
     assert len(backend.running) == open_after
     assert backend.recurrences[name].status.result == first
     assert (name in backend.workloads) == (first is None)
-    assert backend.job.status.next_schedule_time == START + timedelta(seconds=2 * HOUR_SECONDS)
+    assert backend.job.status.next_start == START + timedelta(seconds=2 * HOUR_SECONDS)
     if first is not None:
         over = condition_of(backend, name, "Queued")
         assert over is not None

@@ -180,4 +180,4 @@ def test_a_job_without_a_calendar_waits_after_it(backend_with: Callable[..., Mod
     assert backend.running == []
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "ScriptError")
-    assert backend.job.status.next_schedule_time is not None
+    assert backend.job.status.next_start is not None

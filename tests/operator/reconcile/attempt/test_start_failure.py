@@ -177,7 +177,7 @@ def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_re
     assert tries(backend)[:2] == [(0, 0, default), (0, 1, default)]
     assert [(index, attempt) for index, attempt, _ in tries(backend)[2:]] == [(index, 0) for index in range(1, 6)]
     assert {size for _, _, size in tries(backend)} == {default}
-    assert backend.job.status.counts.failed == 6
+    assert backend.job.status.totals.failed == 6
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "StartFailed")
     assert (backend.job.status.state, backend.job.status.failure) == (JobState.FAILING, "StartFailed")
@@ -233,7 +233,7 @@ def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
         assert backend.running == []
         ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
         assert (ready.status, ready.reason) == ("False", "StartFailed")
-        until = backend.job.status.next_schedule_time
+        until = backend.job.status.next_start
         assert until is not None
         waits.append((until - backend.now).total_seconds())
         backend.advance(waits[-1])

@@ -64,8 +64,9 @@ def test_the_agents_energy_counts_and_the_processes_energy_is_shown_beside_it(ba
     assert usage is not None
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (1200, 12, 1)
     assert (usage.energy_source, usage.attribution) == (EnergySource.AGENT, Attribution.EXCLUSIVE)
-    assert (usage.uncertainty_joules, usage.reported_energy_joules, usage.coverage_percent) == (3, 1000, 100)
-    assert usage.attributed_energy_joules == 1200
+    assert (usage.uncertainty_joules, usage.coverage_percent) == (3, 100)
+    (agrees,) = [each for each in ended(backend, name).status.conditions if each.type == "EnergyAgrees"]
+    assert agrees.message == "the processes counted 1000.0 J, the node agents 1200.0 J"
     (record,) = backend.records.values()
     assert (record.energy_joules, record.time_seconds) == (1200.0, 12.0)
     # An epoch covers the training alone, without start-up and shutdown.
@@ -93,7 +94,6 @@ def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
     assert (usage.energy_source, usage.gpu_energy_joules, usage.duration_seconds) == (EnergySource.PROCESS, 1000, 10)
     # At most 1381 J, and two steps of the counter.
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
-    assert (usage.reported_energy_joules, usage.attributed_energy_joules) == (1000, 900)
     assert usage.attribution is Attribution.EXCLUSIVE
 
 
@@ -348,8 +348,9 @@ def test_a_condition_shows_energies_that_cannot_both_be_valid(
     reached(backend, name)
     backend.report_energy(name, pod_energy(joules, seconds))
     backend.reconcile()
+    both = f"the processes counted 1000.0 J, the node agents {joules} J"
     assert agrees(backend, name) == (
-        (ConditionStatus.FALSE, f"GPU GPU-0: {difference}") if difference else (ConditionStatus.TRUE, "")
+        (ConditionStatus.FALSE, f"GPU GPU-0: {difference}") if difference else (ConditionStatus.TRUE, both)
     )
 
 

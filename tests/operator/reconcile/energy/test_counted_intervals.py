@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -128,8 +127,8 @@ def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power
     status = backend.recurrences[name].status
     assert status.usage is not None
     assert (status.usage.gpu_energy_joules, status.usage.duration_seconds, status.usage.devices) == (201, 21, 1)
-    assert status.usage.reported_energy_joules == 200
-    assert {each.type: each.status for each in status.conditions}["EnergyAgrees"] == "True"
+    (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
+    assert (agrees.status, agrees.message) == ("True", "the processes counted 200.0 J, the node agents 201.0 J")
     assert progress.max_power_limit_watts == 400
 
 
@@ -143,10 +142,11 @@ def test_where_the_sources_contradict_each_other_the_agents_figure_is_stored_and
     # So uncertain that the processes' figure would be the more accurate one.
     backend.report_energy(name, pod_energy(2400.0, 10.0, uncertainty_millijoules=900_000))
     backend.reconcile()
-    usage = backend.recurrences[name].status.usage
-    assert usage is not None
-    assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 2400)
-    assert usage.reported_energy_joules == Decimal(joules)
+    status = backend.recurrences[name].status
+    assert status.usage is not None
+    assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 2400)
+    (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
+    assert f"the process counted {joules:.1f} J, its agent 2400.0 J" in agrees.message
     (record,) = backend.records.values()
     assert record.energy_joules == 2400
 

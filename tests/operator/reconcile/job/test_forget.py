@@ -61,8 +61,8 @@ def test_a_token_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
     assert (forgotten.token, forgotten.before_recurrence) == ("data of March", 4)
     (event,) = [each for each in backend.events if each.reason == "Forgotten"]
     assert "all batch sizes in the recurrences before 4 are forgotten" in event.message
-    assert (backend.job.status.arms, backend.job.status.best_batch_size) == ((), None)
-    assert backend.job.status.savings is not None
+    assert (backend.job.status.arms, backend.job.status.best) == ((), None)
+    assert "DefaultCost" in backend.savings
 
     backend.change_spec(suspend=False)
     run_once(backend)
@@ -85,23 +85,23 @@ def test_a_token_with_batch_sizes_forgets_these_and_keeps_what_was_forgotten_bef
 
 
 def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(backend: ModelBackend) -> None:
-    def learning() -> tuple[int | None, int, str]:
+    def learning() -> str:
         backend.reconcile()
-        found = backend.job.status.learning
-        assert found is not None
-        return found.since_recurrence, found.attempts, found.carried_over
+        return backend.job.status.learning
 
-    assert learning() == (0, 4, "")
+    attempts = "epochs to the target are learned from {} attempt(s)".format
+    since = "; the first with the present target is of recurrence "
+    assert learning() == f"{attempts(4)}{since}0"
     objective = backend.job.to_wire()["spec"]["objective"]
     backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": "0.92"}})
     text = "4 attempt(s) with another target count through the curve of their metric"
-    assert learning() == (None, 4, text)
+    assert learning() == f"{attempts(4)}; {text}"
     backend.change_spec(suspend=False)
     run_once(backend)
     backend.change_spec(suspend=True)
-    assert learning() == (4, 5, text)
+    assert learning() == f"{attempts(5)}{since}4; {text}"
     forget(backend, "first")
-    assert learning() == (None, 0, "5 attempt(s) are forgotten")
+    assert learning() == f"{attempts(0)}; 5 attempt(s) are forgotten"
 
 
 def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
-from wattloop_operator.api.recurring_training_job_status import ActiveRecurrence
+from wattloop_operator.api.recurring_training_job_status import ActiveRecurrence, RunRequestStatus
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import deleted_events
@@ -163,8 +163,8 @@ def test_an_ended_recurrence_that_a_user_deletes_leaves_one_event(backend: Model
 
 
 def ended_request(backend: ModelBackend) -> tuple[str | None, ...]:
-    status = backend.job.status
-    return status.ended_run_request, status.ended_run_result, status.failed_run_request
+    found = backend.job.status.run_request or RunRequestStatus()
+    return found.ended, found.result, found.failed
 
 
 def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend_with: Backends) -> None:

@@ -301,7 +301,7 @@ def results(spec: dict[str, Any], disruptions: list[int | None]) -> list[dict[st
     while True:
         backend.reconcile()
         if not backend.running:
-            if len(backend.recurrences) and backend.job.status.counts.recurrences >= RECURRENCES:
+            if len(backend.recurrences) and backend.job.status.totals.recurrences >= RECURRENCES:
                 break
             backend.advance(HOUR_SECONDS)
             continue

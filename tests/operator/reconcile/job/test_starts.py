@@ -83,7 +83,7 @@ def test_a_recurrence_that_is_deleted_before_the_status_states_it_is_not_run_aga
     written, event = next_actions(deleted, backend.now).actions
     assert isinstance(written, WriteJobStatus), "its Event ends the memory of it, and the write may fail"
     assert isinstance(event, EmitEvent)
-    assert written.status.counts.recurrences == 1
+    assert written.status.totals.recurrences == 1
     assert written.status.last_schedule_time == START
 
 
@@ -101,13 +101,13 @@ class FirstDeletedAtOnce(StatusWrites):
 def test_the_status_of_a_recurrence_that_is_deleted_while_it_starts_waits_for_no_other_job() -> None:
     backend = FirstDeletedAtOnce(job())
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
-    assert (backend.job.status.counts.recurrences, backend.job.status.last_schedule_time) == (1, START)
+    assert (backend.job.status.totals.recurrences, backend.job.status.last_schedule_time) == (1, START)
 
 
 def test_the_status_of_a_deleted_recurrence_waits_for_no_other_job_when_another_one_starts() -> None:
     backend = FirstDeletedAtOnce(job(runRequest="now"))
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
-    assert (backend.started.total(), backend.job.status.counts.recurrences) == (1, 2)
+    assert (backend.started.total(), backend.job.status.totals.recurrences) == (1, 2)
 
 
 def test_a_status_that_waits_is_written_with_the_next_change_that_is_no_step_of_a_start(backend: ModelBackend) -> None:
@@ -159,12 +159,12 @@ def test_a_creation_that_fails_leaves_a_status_without_the_run_request_or_missed
         with pytest.raises(OperationError, match="rejects"):
             backend.reconcile()
     status = backend.job.status
-    assert (reason(backend), status.last_run_request, status.counts.missed) == ("Scheduled", None, 0)
+    assert (reason(backend), status.last_run_request, status.totals.missed) == ("Scheduled", None, 0)
     assert backend.count == 1
     backend.broken = False
     backend.reconcile()
     status = backend.job.status
-    assert (status.counts.missed, status.last_run_request) == (missed, changes.get("runRequest"))
+    assert (status.totals.missed, status.last_run_request) == (missed, changes.get("runRequest"))
     assert len(status.active) == 1
 
 
@@ -206,7 +206,7 @@ def test_with_forbid_a_due_run_waits_for_the_running_one(backend: ModelBackend) 
     backend.reconcile()
     second = backend.recurrences[backend.running[0]]
     assert (second.spec.index, (second.spec.scheduled_time - START).total_seconds()) == (1, 3 * 3600)
-    assert backend.job.status.counts.missed == 2
+    assert backend.job.status.totals.missed == 2
     assert [each.reason for each in backend.events] == ["MissedStarts"]
 
 
@@ -252,12 +252,11 @@ def test_a_start_after_its_deadline_is_missed_once(backend_with: Backends) -> No
     backend.advance(61)
     backend.reconcile()
     assert backend.running == []
-    assert backend.job.status.last_missed_time == START
-    assert backend.job.status.counts.missed == 1
+    assert backend.job.status.last_schedule_time == START
+    assert backend.job.status.totals.missed == 1
     backend.reconcile()
-    assert backend.job.status.counts.missed == 1
+    assert backend.job.status.totals.missed == 1
     assert [each.reason for each in backend.events] == ["MissedStart"]
-    assert backend.job.status.last_schedule_time is None
 
 
 def test_a_run_request_starts_one_run(backend_with: Backends) -> None:
@@ -353,4 +352,4 @@ def test_the_job_is_reconciled_again_at_its_next_start(backend: ModelBackend) ->
     assert snapshot is not None
     result = next_actions(snapshot, backend.now)
     assert result.actions == ()
-    assert result.wake_at == snapshot.job.status.next_schedule_time
+    assert result.wake_at == snapshot.job.status.next_start

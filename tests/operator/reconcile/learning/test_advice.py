@@ -9,12 +9,13 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.recurring_training_job_status import Advice
+from wattloop_operator.api.recurring_training_job_status import BestConfiguration, NextRecurrence
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.quantities import saving_text
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
+from wattloop_operator.reconcile.learning.advice import advice_text, next_saving
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
@@ -54,9 +55,10 @@ def run_once(backend: ModelBackend) -> TrainingRecurrence:
     return backend.recurrences[name]
 
 
-def advice(backend: ModelBackend) -> Advice:
-    found = backend.job.status.advice
+def advice(backend: ModelBackend) -> NextRecurrence:
+    found = backend.job.status.next
     assert found is not None
+    assert found.kind == "Advise"
     return found
 
 
@@ -89,7 +91,8 @@ def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence(backen
     assert "batch size 32 may be cheaper than 64" in recurrence.spec.decision.reason
     backend.change_spec(mode="Optimize")
     backend.reconcile()
-    assert backend.job.status.advice is None
+    assert backend.job.status.next is not None
+    assert backend.job.status.next.kind != "Advise"
     (running,) = backend.running
     assert backend.recurrences[running].spec.batch_size == 32
 
@@ -114,9 +117,7 @@ def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_seco
     assert "batch size 32, whose cost is expected from the model" in advice(backend).unknown
     assert "the effect of a power limit, which is expected from measured trainings" in advice(backend).unknown
     assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
-    savings = backend.job.status.savings
-    assert savings is not None
-    assert (savings.cost_percent, savings.recurrences) == (None, 0)
+    assert backend.savings["Cost"].value is None
 
 
 @pytest.mark.parametrize("policy", [{"zeus": {}}, {"fixed": {}}, {"thompsonSampling": {}}])
@@ -193,34 +194,37 @@ def test_the_default_costs_the_same_in_the_arms_the_savings_and_the_advice(backe
         run_once(backend)
     status = backend.job.status
     (arm,) = (each for each in status.arms if each.batch_size == 64)
-    assert status.savings is not None
+    default = backend.savings["DefaultCost"]
     assert (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules) == (
-        status.savings.low_default_cost_joules,
-        status.savings.default_cost_joules,
-        status.savings.high_default_cost_joules,
+        default.low,
+        default.value,
+        default.high,
     )
     assert float(arm.low_cost_joules or 0) < 10_000 < float(arm.high_cost_joules or 0)
+
+
+def advice_check(backend: ModelBackend) -> tuple[str, str]:
+    (found,) = (each for each in backend.job.status.conditions if each.type == "AdviceChecked")
+    return found.reason, found.message
 
 
 def test_the_expected_saving_is_shown_beside_the_measured_one(backend_with: Backends) -> None:
     backend = backend_with(**ADVISE)
     for _ in range(2):
         run_once(backend)
-    expected = advice(backend).saving_percent
+    expected = f"Mode Advise expected batch size 32 to cost {saving_text(next_saving(advice(backend)))}; measured:"
     backend.change_spec(mode="Optimize")
     backend.reconcile()
-    check = backend.job.status.advice_check
-    assert check is not None
-    assert (check.batch_size, check.expected_saving_percent, check.measured_saving_percent) == (32, expected, None)
-    assert advice_check_text(check).endswith("measured: not known yet.")
+    assert advice_check(backend) == ("NotMeasured", f"{expected} not known yet.")
     for _ in range(5):
         run_once(backend)
-    check = backend.job.status.advice_check
-    assert check is not None
-    assert (check.batch_size, check.expected_saving_percent) == (32, expected)
-    assert float(check.measured_saving_percent or 0) == pytest.approx(58, abs=2)
-    assert "Mode Advise expected batch size 32 to cost" in advice_check_text(check)
-    assert "measured: 58 % less" in advice_check_text(check)
+    reason, message = advice_check(backend)
+    assert reason == "Measured"
+    assert message.startswith(f"{expected} 58 % less")
+    # What is advised later, and the limits that were measured since, do not change what was expected.
+    backend.change_spec(mode="Advise")
+    backend.reconcile()
+    assert all(each.type != "AdviceChecked" for each in backend.job.status.conditions)
 
 
 def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: Backends) -> None:
@@ -230,7 +234,7 @@ def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: 
         for _ in range(3):
             run_once(backend)
     costs = {arm.batch_size: float(arm.mean_cost_joules or 0) for arm in backend.job.status.arms}
-    assert backend.job.status.best_batch_size == 32
+    assert backend.job.status.best == BestConfiguration(batch_size=32)
     # Attempts without a power limit do not look like more expensive epochs.
     assert costs == {
         size: pytest.approx(EPOCHS * joules * SAVED_BY_LIMIT, rel=0.03) for size, joules in EPOCH_JOULES.items()
@@ -272,7 +276,7 @@ def test_what_runs_does_not_change_the_advice(backend_with: Backends) -> None:
     before = advice(backend)
     backend.reconcile()
     assert backend.running
-    assert advice(backend) == before
+    assert advice(backend).model_copy(update={"time": before.time}) == before
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert decision_context(snapshot, 99, 0).running == ()

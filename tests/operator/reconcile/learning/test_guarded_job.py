@@ -10,6 +10,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning.guarded_job import guard_of
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
@@ -89,7 +90,7 @@ def test_a_cheaper_batch_size_with_a_worse_final_metric_is_no_longer_chosen(back
     (arm,) = [each for each in backend.job.status.arms if each.batch_size == 32]
     assert arm.pruned
     assert arm.note.startswith("batch size 32 ends at accuracy 0.92")
-    assert backend.job.status.best_batch_size == 64
+    assert backend.job.status.best == BestConfiguration(batch_size=64)
 
 
 def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one(backend_with: Backends) -> None:
@@ -105,14 +106,14 @@ def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one(
 def test_without_a_guard_the_cheaper_batch_size_is_chosen(backend_with: Backends) -> None:
     backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "metricGuard": None}})
     assert {run_once(backend, FINALS)[0] for _ in range(16)} == {32, 64}
-    assert backend.job.status.best_batch_size == 32
+    assert backend.job.status.best == BestConfiguration(batch_size=32)
     assert all(each.type != "MetricKept" for each in backend.job.status.conditions)
 
 
 def test_a_final_metric_within_the_margin_excludes_nothing(backend_with: Backends) -> None:
     backend = backend_with(**JOB)
     kinds = [run_once(backend, {64: 0.95, 32: 0.945})[1] for _ in range(16)]
-    assert backend.job.status.best_batch_size == 32
+    assert backend.job.status.best == BestConfiguration(batch_size=32)
     kept = condition_of(backend)
     assert (kept.status, kept.reason) == ("True", "Compared")
     assert "batch sizes 32 do not fall short of the default batch size 64" in kept.message

@@ -90,7 +90,7 @@ def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Cal
     remaining = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
     assert remaining == [3, 4, 5]
     assert len(backend.records) == 6
-    assert (backend.job.status.counts.reached, backend.job.status.counts.failed) == (4, 2)
+    assert (backend.job.status.totals.reached, backend.job.status.totals.failed) == (4, 2)
 
 
 def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) -> None:

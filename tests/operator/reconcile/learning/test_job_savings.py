@@ -242,16 +242,15 @@ def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) ->
     backend = backend_with(objective=OBJECTIVE, policy={"fixed": {}})
     run_once(backend, joules=4_000_000.0, seconds=1000.0)
     run_once(backend, joules=1_000_000.0, seconds=500.0)
-    savings = backend.job.status.savings
-    assert savings is not None
     # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
-    assert savings.default_cost_joules == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
-    unknown = (savings.gpu_energy_joules, savings.duration_seconds, savings.cost_percent, savings.money)
-    assert (*unknown, savings.carbon_grams) == (None,) * 5
-    assert [each.cost_saving_percent for each in backend.job.status.recent_recurrences] == [None, None]
-    figures = backend.job.status.figures
-    assert figures is not None
-    assert (figures.cost_saved, figures.energy, figures.metric) == ("not known yet", "0.2778 kWh", "0.95")
+    default = backend.savings["DefaultCost"]
+    assert default.value == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
+    assert default.text.startswith("1,400,000 J (")
+    shown = {name: (each.value, each.text) for name, each in backend.savings.items() if each is not default}
+    assert shown == dict.fromkeys(("Cost", "Energy", "Time"), (None, "not known yet"))
+    recent = backend.job.status.recent_recurrences
+    assert [each.cost_saving_percent for each in recent] == [None, None]
+    assert (recent[0].energy, recent[0].metric) == ("0.2778 kWh", "0.95")
 
 
 def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(backend_with: Backends) -> None:
@@ -260,21 +259,22 @@ def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(b
     run_once(backend, joules=3_600_000.0, seconds=400.0)
     first, second = sorted(backend.recurrences.values(), key=lambda each: each.spec.index)[:2]
     assert (first.spec.batch_size, second.spec.batch_size != 64) == (64, True)
-    savings = backend.job.status.savings
-    assert savings is not None
-    assert savings.gpu_energy_joules == pytest.approx(Decimal(3_600_000))
-    assert savings.duration_seconds == pytest.approx(Decimal(600))
-    assert savings.low_duration_seconds < 600 < savings.high_duration_seconds
-    figures = backend.job.status.figures
-    assert figures is not None
-    assert (figures.energy_saved.split()[-1], figures.time_saved.split()[-1]) == ("kWh", "min")
-    assert savings.money is not None
-    assert (savings.money.amount, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
+    values = {name: (each.value, each.unit) for name, each in backend.savings.items()}
+    assert (
+        values.items()
+        >= {
+            "Energy": (Decimal(3_600_000), "J"),
+            "Time": (Decimal(600), "s"),
+            "Money": (Decimal("0.36"), "EUR"),
+            "Carbon": (Decimal(360), "g"),
+        }.items()
+    )
+    time = backend.savings["Time"]
+    assert (time.low or 0) < 600 < (time.high or 0)
+    assert [backend.savings[name].text.split()[-1] for name in ("Energy", "Time")] == ["kWh", "min"]
 
 
 def test_without_price_and_intensity_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
     run_once(backend)
     run_once(backend)
-    savings = backend.job.status.savings
-    assert savings is not None
-    assert (savings.money, savings.carbon_grams) == (None, None)
+    assert backend.savings.keys().isdisjoint({"Money", "Carbon"})

@@ -10,6 +10,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job
 from support.databases.sample_record import RECORD
+from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.learning.costs import default_cost
@@ -52,7 +53,7 @@ def test_the_defaults_run_first_and_the_best_configuration_is_found(backend_with
     assert runs[0] == (64, "0.1")
     assert runs[-1] == BEST
     status = backend.job.status
-    assert (status.best_batch_size, status.best_parameters) == (BEST[0], {"learning_rate": BEST[1]})
+    assert status.best == BestConfiguration(batch_size=BEST[0], parameters={"learning_rate": BEST[1]})
 
 
 def test_the_status_lists_arms_with_their_parameters_and_recurrences(backend_with: BackendWith) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, report
 from support.test_sets.parameters import exhaustive_after
+from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -66,7 +67,7 @@ def test_the_cheapest_batch_size_is_found_although_the_start_takes_as_much_as_te
     trained: ModelBackend,
 ) -> None:
     assert [record.batch_size for record in records(trained)[-4:]] == [32] * 4
-    assert trained.job.status.best_batch_size == 32
+    assert trained.job.status.best == BestConfiguration(batch_size=32)
 
 
 def test_no_trial_is_stopped_for_the_cost_of_its_start(trained: ModelBackend) -> None:
