@@ -8,17 +8,6 @@ from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalS
 from wattloop_operator.api.model import ApiModel
 
 
-class RealisedIteration(ApiModel):
-    """What iterations under a plan took, as the ranks report it."""
-
-    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration of the slowest rank, in seconds.")
-    energy_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Energy of an iteration of one pipeline, the mean over the pipelines, in joules. Absent until "
-        "every rank reports it.",
-    )
-
-
 class PlanSaving(ApiModel):
     """What a plan saves and costs in time, by measurement."""
 

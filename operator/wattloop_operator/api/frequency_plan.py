@@ -10,7 +10,7 @@ from pydantic import Field
 
 from wattloop.errors import InputError
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import PlanSaving, RealisedIteration
+from wattloop_operator.api.applied_plan import PlanSaving
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
@@ -122,17 +122,6 @@ class FrequencyPlanSpec(ApiModel):
     )
 
 
-class ChosenPlan(ApiModel):
-    """The plan that the ranks run."""
-
-    point: int = Field(description="Number of the plan, from 0, the slowest.", ge=0)
-    time_seconds: NonNegativeDecimalString = Field(description="Planned time of an iteration, in seconds.")
-    energy_joules: NonNegativeDecimalString = Field(description="Planned energy of an iteration, in joules.")
-    reason: str = Field(
-        default="", description="Why this plan was chosen, and the time of a straggler if for one.", max_length=512
-    )
-
-
 class FrequencyPlanStatus(PlanSaving):
     """How the plan is used by the latest training that runs it."""
 
@@ -156,9 +145,29 @@ class FrequencyPlanStatus(PlanSaving):
         description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
         "straggler.",
     )
-    chosen: ChosenPlan | None = Field(default=None, description="The plan that the ranks run.")
-    realised: RealisedIteration | None = Field(
-        default=None, description="What iterations under the chosen plan took. Absent before the first report."
+    planned_seconds: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Planned time of an iteration of the plan that the ranks run, in seconds. Absent while they run "
+        "none.",
+    )
+    planned_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Planned energy of it, in joules: one GPU of each stage, waiting included.",
+    )
+    reason: str = Field(
+        default="",
+        description="Why this plan was chosen of those along the frontier, and the time of a straggler if for one.",
+        max_length=512,
+    )
+    realised_seconds: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Time of an iteration of the slowest rank under it, as the ranks report it, in seconds. Absent "
+        "before the first report.",
+    )
+    realised_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Energy of an iteration of one pipeline, the mean over the pipelines, in joules. Absent until "
+        "every rank reports it.",
     )
 
 
@@ -173,12 +182,10 @@ class FrequencyPlan(ApiModel):
         scope=Scope.NAMESPACED,
         columns=(
             PrinterColumn("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for", wide=True),
-            PrinterColumn("Time (s)", ".status.chosen.timeSeconds", "Planned time of an iteration"),
-            PrinterColumn("Energy (J)", ".status.chosen.energyJoules", "Planned energy of an iteration"),
-            PrinterColumn("Realised (s)", ".status.realised.timeSeconds", "Realised time of an iteration", wide=True),
-            PrinterColumn(
-                "Realised (J)", ".status.realised.energyJoules", "Realised energy of an iteration", wide=True
-            ),
+            PrinterColumn("Time (s)", ".status.plannedSeconds", "Planned time of an iteration"),
+            PrinterColumn("Energy (J)", ".status.plannedJoules", "Planned energy of an iteration"),
+            PrinterColumn("Realised (s)", ".status.realisedSeconds", "Realised time of an iteration", wide=True),
+            PrinterColumn("Realised (J)", ".status.realisedJoules", "Realised energy of an iteration", wide=True),
             PrinterColumn(
                 "Saved (%)", ".status.savingPercent", "Energy that the plan saves, measured against free clocks"
             ),

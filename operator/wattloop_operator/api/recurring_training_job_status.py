@@ -13,7 +13,7 @@ from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
-from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
+from wattloop_operator.api.model import ATOMIC, SET, ApiModel, list_map
 from wattloop_operator.api.model_output import CurrentModel
 
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
@@ -123,12 +123,6 @@ class Saving(ApiModel):
         "kubectl.",
         max_length=64,
     )
-
-
-class ActiveRecurrence(ApiModel):
-    """A reference to an active recurrence."""
-
-    name: RecurrenceName = Field(description="Name of the TrainingRecurrence.")
 
 
 class RecentRecurrence(ApiModel):
@@ -287,8 +281,8 @@ class RecurringTrainingJobStatus(ApiModel):
         "what hinders a pod, such as ImagePullBackOff. Empty if nothing fails.",
         max_length=128,
     )
-    active: Annotated[tuple[ActiveRecurrence, ...], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
-        default=(), description="References to the active recurrences."
+    active: Annotated[tuple[RecurrenceName, ...], Field(max_length=64, json_schema_extra=SET)] = Field(
+        default=(), description="Names of the TrainingRecurrences that are active."
     )
     last_schedule_time: Time | None = Field(
         default=None, description="Latest scheduled time for which a run was started, or whose start was missed."

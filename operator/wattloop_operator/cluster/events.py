@@ -112,7 +112,7 @@ def _started_events(snapshot: Snapshot, status: RecurringTrainingJobStatus) -> I
     older attempt is among the recent ones again when a user deletes a newer one. Its recurrence was counted before.
     """
     before = snapshot.job.status
-    new, active = _stated(status) - _stated(before), {each.name for each in status.active}
+    new, active = _stated(status) - _stated(before), set(status.active)
     for recurrence in snapshot.recurrences:
         name = recurrence.metadata.name
         if name in new and (name in active or recurrence.spec.index >= before.totals.recurrences):
@@ -129,7 +129,7 @@ def _started_event(recurrence: TrainingRecurrence) -> EmitEvent:
 
 
 def _stated(status: RecurringTrainingJobStatus) -> set[str]:
-    return {each.name for each in status.active} | {each.name for each in status.recent_recurrences}
+    return set(status.active) | {each.name for each in status.recent_recurrences}
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _status_can_follow(snapshot: Snapshot, actions: Sequence[Action], readiness:
 
 def _is_start_unstated(snapshot: Snapshot) -> bool:
     """Whether a training runs that the status does not state as active."""
-    active = {each.name for each in snapshot.job.status.active}
+    active = set(snapshot.job.status.active)
     running = (each for each in snapshot.recurrences if each.status.result is None)
     return any(each.metadata.name not in active and snapshot.was_started(each) for each in running)
 

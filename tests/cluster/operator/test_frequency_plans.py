@@ -218,7 +218,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     assert plan_available(kubectl, job, namespace) == ("True", "Planned")
     (plan,) = plans(kubectl, namespace)
     assert plan["metadata"]["name"] == "mine"
-    assert (plan["status"]["chosen"]["timeSeconds"], plan["status"]["recurrence"]) == (
+    assert (plan["status"]["plannedSeconds"], plan["status"]["recurrence"]) == (
         "1.5",
         pipeline.recurrence.metadata.name,
     )

@@ -21,7 +21,6 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active lastScheduleTime state failure runRequest forgotten "
         "learning published totals savings recentRecurrences",
-        "rtj.status.active[]": "name",
         "rtj.status.totals": "recurrences attempts reached failed missed",
     },
     "reconcile.job.recurrences:forget_actions": {
@@ -159,11 +158,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },
     "reconcile.pipeline.plan_status:_with_chosen": {
-        "fplan.status": "chosen realised plannedSavingPercent plannedSlowdownPercent",
-        "fplan.status.chosen": "point timeSeconds energyJoules reason",
-    },
-    "reconcile.pipeline.plan_status:_realised": {
-        "fplan.status.realised": "timeSeconds energyJoules",
+        "fplan.status": "plannedSeconds plannedJoules reason realisedSeconds realisedJoules plannedSavingPercent "
+        "plannedSlowdownPercent",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {

@@ -11,7 +11,6 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import (
-    ActiveRecurrence,
     RecentRecurrence,
     RecurringTrainingJobStatus,
 )
@@ -44,7 +43,7 @@ JOB = RecurringTrainingJob.from_wire(
 RECURRENCE = decide(Snapshot(JOB), Attempt(3, 0, "1", NOW))
 STARTED = Snapshot(JOB, (RECURRENCE,))
 NAME = RECURRENCE.metadata.name
-ACTIVE = WriteJobStatus(RecurringTrainingJobStatus(active=(ActiveRecurrence(name=NAME),)))
+ACTIVE = WriteJobStatus(RecurringTrainingJobStatus(active=(NAME,)))
 ENDED_BY_THEN = WriteJobStatus(
     RecurringTrainingJobStatus(recent_recurrences=(RecentRecurrence(name=NAME, index=3, batch_size=64),))
 )

@@ -106,7 +106,7 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
                 "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": {
-                "active": [{"name": "digits-0-0"}],
+                "active": ["digits-0-0"],
                 "best": {"batchSize": 64},
                 "totals": {"reached": 5, "failed": 2, "gpuEnergyJoules": "4000", "durationSeconds": "20"},
                 "savings": [

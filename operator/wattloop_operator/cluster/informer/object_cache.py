@@ -255,7 +255,7 @@ class ObjectCache:
         self._unstated_starts.discard(removed.uid)
         if job is None or job.uid != recurrence.spec.job_ref.uid or job.value.metadata.deletion_timestamp is not None:
             return
-        active = {each.name for each in job.value.status.active}
+        active = set(job.value.status.active)
         is_unstated = recurrence.status.result is not None or recurrence.metadata.name not in active
         # Nothing starts in a full namespace, so no slot runs twice before there is room.
         if is_unstated and self._bytes_of(removed.key[0]) <= self._namespace_bytes:

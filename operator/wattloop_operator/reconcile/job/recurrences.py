@@ -97,9 +97,9 @@ def deleted_active_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
     """The events of attempts that a user deleted while the job's status states them as active."""
     job = snapshot.job
     known = {each.recurrence_name for each in snapshot.records} | {each.metadata.name for each in _created(snapshot)}
-    for each in job.status.active:
-        if each.name not in known:
-            text = f"{each.name} was deleted while it was active: its workload ends, and nothing is learned from it"
+    for name in job.status.active:
+        if name not in known:
+            text = f"{name} was deleted while it was active: its workload ends, and nothing is learned from it"
             yield EmitEvent(True, RECURRENCE_DELETED, f"{job.metadata.full_name}: {text}")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
 from wattloop_operator.api.recurring_training_job_status import (
-    ActiveRecurrence,
     JobTotals,
     RecentRecurrence,
     RecurringTrainingJobStatus,
@@ -62,10 +61,7 @@ def job_status(
         conditions=conditions,
         state=state,
         failure=failure,
-        active=tuple(
-            ActiveRecurrence(name=each.metadata.name)
-            for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]
-        ),
+        active=tuple(sorted(each.metadata.name for each in running)[:MAX_ACTIVE]),
         last_schedule_time=max(filter(None, (latest_slot_time(snapshot), readiness.last_missed)), default=None),
         run_request=_run_request(snapshot, readiness, ended),
         forgotten=before.forgotten,

@@ -8,9 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.pipeline.plan_messages import FREE, PLAN
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, RealisedIteration
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.frequency_plan import ChosenPlan, FrequencyPlan, FrequencyPlanStatus
+from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.reconcile.conditions import condition
@@ -23,7 +23,6 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     PipelineState,
 )
 from wattloop_operator.reconcile.pipeline.saving import (
-    Measured,
     measured,
     planned_saving_percent,
     planned_slowdown_percent,
@@ -40,8 +39,11 @@ APPLIED_DIGITS = 3
 MAX_REASON_CHARACTERS = 512
 # What the status says of the chosen plan.
 OF_CHOSEN = (
-    "chosen",
-    "realised",
+    "planned_seconds",
+    "planned_joules",
+    "reason",
+    "realised_seconds",
+    "realised_joules",
     "saving_percent",
     "slowdown_percent",
     "saving_error_percent",
@@ -80,13 +82,11 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
     found, point = measured(state), frontier.points[chosen]
     return status.model_copy(
         update={
-            "chosen": ChosenPlan(
-                point=chosen,
-                time_seconds=rounded(point.time_seconds),
-                energy_joules=rounded(point.energy_joules),
-                reason=state.directive.reason[:MAX_REASON_CHARACTERS],
-            ),
-            "realised": None if found is None else _realised(found),
+            "planned_seconds": rounded(point.time_seconds),
+            "planned_joules": rounded(point.energy_joules),
+            "reason": state.directive.reason[:MAX_REASON_CHARACTERS],
+            "realised_seconds": None if found is None else rounded(found.time_seconds),
+            "realised_joules": None if found is None else _optional(found.energy_joules),
             **_percentages(compared(state), SIGNIFICANT_DIGITS),
             "planned_saving_percent": _optional(planned_saving_percent(state)),
             "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
@@ -176,10 +176,6 @@ def _percentages_of(time: Excess | None, energy: Excess | None, digits: int) -> 
         "saving_error_percent": None if energy is None else rounded(energy.error_percent, ERROR_DIGITS),
         "slowdown_error_percent": None if time is None else rounded(time.error_percent, ERROR_DIGITS),
     }
-
-
-def _realised(found: Measured) -> RealisedIteration:
-    return RealisedIteration(time_seconds=rounded(found.time_seconds), energy_joules=_optional(found.energy_joules))
 
 
 def _conditions(

@@ -154,7 +154,7 @@ def test_work_that_cannot_start_is_noticed() -> None:
     [
         ("Reached", {}, True),
         (None, {}, True),
-        (None, {"status": {"active": [{"name": recurrence(None)["metadata"]["name"]}]}}, False),
+        (None, {"status": {"active": [recurrence(None)["metadata"]["name"]]}}, False),
         ("Reached", {"metadata": {"deletionTimestamp": "2026-03-01T10:00:00Z"}}, False),
         ("Reached", {"metadata": {"uid": "a later job of this name"}}, False),
     ],

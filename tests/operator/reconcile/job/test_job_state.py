@@ -10,7 +10,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
-from wattloop_operator.api.recurring_training_job_status import ActiveRecurrence, RunRequestStatus
+from wattloop_operator.api.recurring_training_job_status import RunRequestStatus
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import deleted_events
@@ -151,7 +151,7 @@ def test_an_ended_recurrence_that_a_user_deletes_leaves_one_event(backend: Model
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     deleted = backend.recurrences[name]
-    active = (ActiveRecurrence(name=name),)
+    active = (name,)
     job = snapshot.job.model_copy(update={"status": snapshot.job.status.model_copy(update={"active": active})})
     text = f"team/digits: recurrence 0 ({name}) was deleted, and not by a history limit; "
     for records, learned in (

@@ -50,7 +50,7 @@ def test_a_start_writes_the_status_of_its_job_once_and_after_the_starts_of_jobs_
     (name,) = backend.workloads
     assert (backend.recurrences[name].status.workload_ref, backend.count) == (None, 0)
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
-    assert (backend.count, [each.name for each in backend.job.status.active]) == (1, [name])
+    assert (backend.count, list(backend.job.status.active)) == (1, [name])
     alone = StatusWrites(job())
     alone.reconcile()
     assert (alone.count, alone.job.status) == (1, backend.job.status)
@@ -72,7 +72,7 @@ def test_a_status_that_waits_is_written_with_the_next_start_at_the_latest() -> N
     first = backend.running[:1]
     backend.advance(3600)
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
-    assert ([each.name for each in backend.job.status.active], len(backend.running)) == (first, 2)
+    assert (list(backend.job.status.active), len(backend.running)) == (first, 2)
 
 
 def test_a_recurrence_that_is_deleted_before_the_status_states_it_is_not_run_again(backend: ModelBackend) -> None:
@@ -132,7 +132,7 @@ def test_the_status_states_a_recurrence_whose_workload_cannot_be_started() -> No
     for _ in range(2):
         with pytest.raises(OperationError, match="rejects"):
             backend.reconcile()
-    assert [each.name for each in backend.job.status.active] == backend.running
+    assert list(backend.job.status.active) == backend.running
     assert backend.count == 1
 
 
