@@ -69,7 +69,7 @@ def test_a_training_is_ended_at_its_target_with_the_metric_that_it_logs(
         assert final in [(epoch, pytest.approx(accuracy, rel=1e-3)) for epoch, accuracy in evaluations]
         assert usage is not None
         assert usage.gpu_energy_joules > 0
-        assert recurrence.status.cost is not None
+        assert recurrence.status.cost_joules is not None
 
 
 @pytest.mark.parametrize("source", exhaustive_after(["KubeflowTrainer", "Logs"]))
@@ -109,7 +109,7 @@ def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Pat
         assert (float(progress.epoch or 0), float(progress.metric or 0)) in found
         assert usage is not None
         assert usage.gpu_energy_joules > 0
-        assert recurrence.status.cost is not None
+        assert recurrence.status.cost_joules is not None
 
 
 def test_each_line_of_the_manifest_that_the_page_shows_is_in_the_example() -> None:

@@ -123,7 +123,7 @@ class Ended:
     @property
     def costs(self) -> list[float]:
         """Cost of each recurrence, with all of its attempts."""
-        return [sum(float(each["status"]["cost"]["joules"]) for each in attempts) for attempts in self.attempts]
+        return [sum(float(each["status"]["costJoules"]) for each in attempts) for attempts in self.attempts]
 
     @property
     def batch_sizes(self) -> set[int]:
@@ -268,7 +268,7 @@ def test_a_loss_reaches_with_a_value_below_its_threshold(ended: EndedJobs) -> No
         progress = attempt["status"]["progress"]
         losses = [float(point["metric"]) for point in progress["curve"]]
         assert losses[-1] == float(progress["metric"]) <= float(LOWER_IS_BETTER.threshold) < min(losses[:-1])
-        assert float(attempt["status"]["cost"]["joules"]) > 0
+        assert float(attempt["status"]["costJoules"]) > 0
     assert "no energy was measured" not in job.shown
 
 
@@ -279,8 +279,8 @@ def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: EndedJobs) -> N
         status = attempt["status"]
         assert "no energy was measured" in status["message"]
         assert "request one in its template" in status["message"]
-        assert "cost" not in status
-        assert status["figures"]["energy"] == "unknown"
+        assert "costJoules" not in status
+        assert status["energy"] == "unknown"
     assert job.status["recentRecurrences"][0]["energy"] == "unknown"
     assert all("value" not in each for each in job.status["savings"])
     assert saving_of(job.status, "Cost")["text"] == "not known yet"

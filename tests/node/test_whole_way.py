@@ -92,7 +92,7 @@ def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
 
 def has_moved(status: Object, ended: list[Run]) -> bool:
     """Whether another batch size than the default is believed the best, and the last run was cheaper than the first."""
-    first, last = (float(ended[index].recurrence["status"]["cost"]["joules"]) for index in (0, -1))
+    first, last = (float(ended[index].recurrence["status"]["costJoules"]) for index in (0, -1))
     saved = float(saving_of(status, "LatestCost").get("value", 0))
     return bool(status["best"]["batchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
 
@@ -119,7 +119,7 @@ def test_every_recurrence_reaches_its_target_and_shows_its_cost(ended: list[Run]
     for run in ended:
         status = run.recurrence["status"]
         assert status["result"] == "Reached", status
-        assert float(status["cost"]["joules"]) > 0
+        assert float(status["costJoules"]) > 0
         assert float(status["usage"]["gpuEnergyJoules"]) > 0
         assert float(status["usage"]["durationSeconds"]) > 0
         assert status["usage"]["gpuProduct"] == "NVIDIA A100-SXM4-80GB"

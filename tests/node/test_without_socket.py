@@ -64,7 +64,7 @@ def test_the_job_learns_from_what_the_agent_alone_reports(ended: Ended) -> None:
         assert found["progress"].get("gpus", []) == []
         assert (found["usage"]["energySource"], found["usage"]["devices"]) == ("Agent", 1)
         assert found["usage"]["maxPowerLimitWatts"] == FOUND_WATTS
-        assert float(found["cost"]["joules"]) > 0
+        assert float(found["costJoules"]) > 0
         assert found["progress"]["agents"]["latest"]["epoch"] != found["progress"]["agents"]["first"]["epoch"]
     assert "Learns" not in {each["type"] for each in status["conditions"]}
 

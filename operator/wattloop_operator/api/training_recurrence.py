@@ -150,11 +150,10 @@ class TrainingRecurrenceSpec(ApiModel):
 
 
 class WorkloadReference(ApiModel):
-    """A reference to the workload of the attempt."""
+    """A reference to the workload of the attempt, which has the attempt's name."""
 
     api_version: str = Field(description="API version of the workload.", min_length=1, max_length=317)
     kind: str = Field(description="Kind of the workload.", min_length=1, max_length=63)
-    name: str = Field(description="Name of the workload.", min_length=1, max_length=253)
     uid: str = Field(default="", description="UID of the workload.", max_length=64)
 
 
@@ -187,27 +186,6 @@ class Usage(ApiModel):
     )
     uncertainty_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Uncertainty of the energy, in joules. Absent if unknown."
-    )
-
-
-class AttemptCost(ApiModel):
-    """Cost of the attempt."""
-
-    joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
-    money: MoneyText | None = Field(
-        default=None,
-        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent unless "
-        "spec.objective.price of the job is set.",
-    )
-
-
-class Figures(ApiModel):
-    """The figures of the attempt in the columns of kubectl: rounded, with units. An unknown one reads "unknown"."""
-
-    energy: str = Field(default="", description="Energy of the GPUs, in kWh.", max_length=32)
-    time: str = Field(default="", description="Duration, in minutes.", max_length=32)
-    metric: str = Field(
-        default="", description="Last value of the target's metric, with four digits. Empty if none.", max_length=32
     )
 
 
@@ -253,10 +231,25 @@ class TrainingRecurrenceStatus(ApiModel):
         description="Energy and duration of the attempt. A late report of a node agent changes them; the policy learns "
         "from what was known at the end of the attempt, which the operator's database keeps.",
     )
-    cost: AttemptCost | None = Field(default=None, description="Cost of the attempt.")
-    figures: Figures | None = Field(
+    cost_joules: NonNegativeDecimalString | None = Field(
         default=None,
-        description="Energy, time, cost and metric in the columns of kubectl. Absent while the attempt is active.",
+        description="Cost of the attempt: w*energy + (1-w)*maxPower*time, in joules. Absent while it is active, and if "
+        "its energy or time was not measured.",
+    )
+    money: MoneyText | None = Field(
+        default=None,
+        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent unless "
+        "spec.objective.price of the job is set.",
+    )
+    energy: str = Field(
+        default="",
+        description='Energy of the GPUs in kWh, rounded, or "unknown"; for the columns of kubectl, as time and metric '
+        "are. Empty while the attempt is active.",
+        max_length=32,
+    )
+    time: str = Field(default="", description='Duration in minutes, or "unknown".', max_length=32)
+    metric: str = Field(
+        default="", description="Last value of the target's metric, with four digits. Empty if none.", max_length=32
     )
     result: Result | None = Field(
         default=None,
@@ -303,9 +296,9 @@ class TrainingRecurrence(ApiModel):
             PrinterColumn(
                 "State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"
             ),
-            PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric"),
-            PrinterColumn("Energy", ".status.figures.energy", "Energy of the GPUs"),
-            PrinterColumn("Time", ".status.figures.time", "Duration"),
+            PrinterColumn("Metric", ".status.metric", "Last value of the metric"),
+            PrinterColumn("Energy", ".status.energy", "Energy of the GPUs"),
+            PrinterColumn("Time", ".status.time", "Duration"),
             PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             PrinterColumn(
                 "Message",

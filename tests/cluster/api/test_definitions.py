@@ -128,7 +128,7 @@ def test_kubectl_get_shows_the_energy_and_time_of_each_recurrence(kubectl: Clust
     }
     status = (
         f'{{"result": "Reached", "conditions": [{json.dumps(running)}], '
-        '"figures": {"energy": "0.2744 kWh", "time": "31.5 min", "metric": "0.9501"}}'
+        '"energy": "0.2744 kWh", "time": "31.5 min", "metric": "0.9501"}'
     )
     _set_status(kubectl, namespace, f"trec/{written['metadata']['name']}", status)
     heading, row = _table(kubectl("get", "trec", namespace=namespace))

@@ -328,7 +328,7 @@ def test_a_training_without_the_agents_socket_is_learned_from(
     weight = recurrence["spec"]["energyWeightPercent"] / 100
     energy, time_seconds = float(usage["gpuEnergyJoules"]), float(usage["durationSeconds"])
     cost = weight * energy + (1 - weight) * MAX_POWER_WATTS * time_seconds
-    assert float(status["cost"]["joules"]) == pytest.approx(cost, abs=0.01)
+    assert float(status["costJoules"]) == pytest.approx(cost, abs=0.01)
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
     assert (record.gpu_count, record.max_power_watts, record.power_limit_watts) == (1, MAX_POWER_WATTS, None)
     assert record.epoch_time_seconds == pytest.approx(30.0, abs=1.0)

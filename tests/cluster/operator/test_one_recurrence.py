@@ -34,10 +34,10 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(driven: DrivenJob, k
     driven.reach_target(training)
     status = driven.recurrence["status"]
     assert status["result"] == "Reached"
-    assert status["workloadRef"]["name"] == driven.name_of()
+    assert status["workloadRef"]["kind"] == "Job"
     # 200 W for 2 epochs of 10 s each; half of it, and half of 300 W for 20 s.
     assert float(status["usage"]["gpuEnergyJoules"]) == 4000
-    assert float(status["cost"]["joules"]) == 5000
+    assert float(status["costJoules"]) == 5000
     of_job = driven.job["status"]
     assert (of_job["totals"]["reached"], of_job.get("active", [])) == (1, [])
     assert of_job["recentRecurrences"][0]["gpuEnergyJoules"] == "4000"

@@ -53,18 +53,18 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.conditions[]": CONDITION,
         "fplan.status.conditions[]": CONDITION,
     },
-    "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
-    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time metric"},
+    "reconcile.energy.attempt_usage:cost_status": {"trec.status": "costJoules money"},
+    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status": "energy time metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
         "trec.status.usage": "maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
-        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage cost figures "
+        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage "
         "result epochs failurePlace message",
     },
-    "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
+    "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind uid"},
     "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {

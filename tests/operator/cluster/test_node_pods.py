@@ -46,7 +46,7 @@ def node_pods(stored: dict[str, Any], cache: ObjectCache | None = None) -> Clust
 def cached(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
     cache = ObjectCache()
     stored = recurrence()
-    workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": started}
+    workload = {"apiVersion": "batch/v1", "kind": "Job", "uid": started}
     cache.put_recurrence(stored | {"status": {"workloadRef": workload}})
     cache.put_workload(owned_by("recurrence-uid", NAME, "workload-uid"))
     cache.put_pod(owned_by(pod_owner, POD, pod_uid, spec={"nodeName": "node-1"}))

@@ -71,7 +71,7 @@ class Cluster:
         self.cache.put_job(body | {"metadata": metadata})
 
     def write_recurrence(self, **status: Any) -> None:
-        workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid"}
+        workload = {"apiVersion": "batch/v1", "kind": "Job", "uid": "workload-uid"}
         self.recurrence = recurrence_object(
             NAME,
             "uid",

@@ -68,7 +68,7 @@ def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_
     assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
     assert status.usage is not None
     assert status.usage.gpu_energy_joules > 0
-    assert status.cost is not None
+    assert status.cost_joules is not None
     [row] = local.rows()
     assert float(row["cost_joules"]) > 0
     [log] = (local.output / "logs").glob("tiny-*.log")

@@ -40,7 +40,7 @@ def with_late_usage(
         return
     price = snapshot.job.spec.objective.price
     cost = cost_status(cost_of(recurrence.spec, progress, usage), float(usage.gpu_energy_joules), price)
-    message = without_unmeasured_message(recurrence, status) if cost is not None else status.message
+    message = without_unmeasured_message(recurrence, status) if cost["cost_joules"] is not None else status.message
     conditions = tuple(
         each.model_copy(update={"message": message}) if each.message == status.message else each
         for each in status.conditions
@@ -53,8 +53,8 @@ def with_late_usage(
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
                 "message": message,
                 "usage": usage,
-                "cost": cost,
-                "figures": attempt_figures(usage, progress),
+                **cost,
+                **attempt_figures(usage, progress),
             }
         ),
     )

@@ -221,8 +221,8 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
-                "cost": cost,
-                "figures": attempt_figures(usage, progress),
+                **cost,
+                **attempt_figures(usage, progress),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
                 "failure_place": ended.place,
@@ -233,7 +233,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
 
 
 def _reference(workload: WorkloadState) -> WorkloadReference:
-    return WorkloadReference(api_version=workload.api_version, kind=workload.kind, name=workload.name, uid=workload.uid)
+    return WorkloadReference(api_version=workload.api_version, kind=workload.kind, uid=workload.uid)
 
 
 def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tuple[PodReference, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from wattloop.energy.cost import CostModel
 from wattloop.energy.gpu_reading import any_shared
@@ -16,10 +17,8 @@ from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.training_recurrence import (
-    AttemptCost,
     Attribution,
     EnergySource,
-    Figures,
     TrainingRecurrence,
     TrainingRecurrenceSpec,
     TrainingRecurrenceStatus,
@@ -188,13 +187,11 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> AttemptCost | None:
-    """The cost in joules, and the energy in money."""
+def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> dict[str, Any]:
+    """The cost in joules, and the energy in money, as fields of a status."""
     if cost_joules is None:
-        return None
-    return AttemptCost.model_validate(
-        {"joules": round(cost_joules, DECIMALS), "money": money_status(energy_joules, price)}
-    )
+        return {"cost_joules": None, "money": None}
+    return {"cost_joules": to_decimal(round(cost_joules, DECIMALS)), "money": money_status(energy_joules, price)}
 
 
 def money(energy_joules: float, price: Price | None) -> Money | None:
@@ -221,15 +218,15 @@ def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
     return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, MONEY_DECIMALS)
 
 
-def attempt_figures(usage: Usage | None, progress: Progress) -> Figures:
-    """Energy, time and metric of an attempt that has ended, with units."""
+def attempt_figures(usage: Usage | None, progress: Progress) -> dict[str, str]:
+    """Energy, time and metric of an attempt that has ended, with units, as fields of its status."""
     energy = None if usage is None else float(usage.gpu_energy_joules) or None
     time = None if usage is None else float(usage.duration_seconds) or None
-    return Figures(
-        energy=KILOWATT_HOURS.text(energy),
-        time=MINUTES.text(time),
-        metric=metric_text(None if progress.metric is None else float(progress.metric)),
-    )
+    return {
+        "energy": KILOWATT_HOURS.text(energy),
+        "time": MINUTES.text(time),
+        "metric": metric_text(None if progress.metric is None else float(progress.metric)),
+    }
 
 
 def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:

@@ -8,7 +8,7 @@ from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 
-WORKLOAD = {"apiVersion": "batch/v1", "kind": "Job", "name": "run-0", "uid": "job"}
+WORKLOAD = {"apiVersion": "batch/v1", "kind": "Job", "uid": "job"}
 
 
 def run(version: int, **status: Any) -> dict[str, Any]:

@@ -255,10 +255,10 @@ def test_a_job_learns_from_trainings_whose_processes_report_no_gpus(backend: Mod
         backend.advance(7200)
     status = backend.recurrences[name].status
     assert status.usage is not None
-    assert status.cost is not None
+    assert status.cost_joules is not None
     assert (status.usage.energy_source, status.usage.devices) == (EnergySource.AGENT, 2)
     assert status.usage.gpu_energy_joules == 2 * 300 * 330
-    assert status.cost.joules == Decimal("0.5") * 2 * 300 * 330 + Decimal("0.5") * 1400 * 330
+    assert status.cost_joules == Decimal("0.5") * 2 * 300 * 330 + Decimal("0.5") * 1400 * 330
     for record in backend.records.values():
         assert (record.gpu_product, record.gpu_count, record.max_power_watts) == ("NVIDIA A100", 2, 1400.0)
         # Without the 30 s before the first epoch.
@@ -284,7 +284,7 @@ def test_an_attempt_whose_agents_were_away_has_no_cost(backend: ModelBackend, co
     usage = backend.recurrences[name].status.usage
     assert usage is not None
     assert float(usage.gpu_energy_joules) > 0
-    assert backend.recurrences[name].status.cost is None
+    assert backend.recurrences[name].status.cost_joules is None
     (record,) = backend.records.values()
     assert record.max_power_watts == 0
     assert math.isclose(record.energy_joules, float(usage.gpu_energy_joules))

@@ -69,8 +69,8 @@ def test_a_late_final_report_updates_usage_cost_and_totals(backend: ModelBackend
         1200,
         3,
     )
-    assert after.cost is not None
-    assert after.cost.joules == 0.5 * 1200 + 0.5 * 400 * 12
+    assert after.cost_joules is not None
+    assert after.cost_joules == 0.5 * 1200 + 0.5 * 400 * 12
     assert total_joules(backend) == 1200
     assert backend.job.status.recent_recurrences[-1].gpu_energy_joules == 1200
     assert [each.type for each in after.conditions].count("EnergyAgrees") == 1

@@ -112,7 +112,7 @@ def test_an_energy_that_is_reported_after_the_outcome_is_no_longer_called_unmeas
     backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
     backend.reconcile()
     status = backend.recurrences[name].status
-    assert status.cost is not None
+    assert status.cost_joules is not None
     complete = next(each for each in status.conditions if each.type == "Complete")
     assert status.message == complete.message == "accuracy reached 0.95 after 3 epochs"
 

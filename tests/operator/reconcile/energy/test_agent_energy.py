@@ -78,9 +78,9 @@ def test_the_cost_follows_from_the_agents_energy_and_time(backend: ModelBackend)
     reached(backend, name)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    cost = ended(backend, name).status.cost
+    cost = ended(backend, name).status.cost_joules
     assert cost is not None
-    assert cost.joules == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
+    assert cost == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
 
 
 def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
@@ -218,7 +218,7 @@ def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_
         status = ended(backend, name).status
         assert status.usage is not None
         assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
-        assert status.cost is None
+        assert status.cost_joules is None
         backend.advance(3600)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
@@ -245,7 +245,7 @@ def test_a_job_with_a_fixed_policy_has_no_condition_about_learning() -> None:
     name = started(backend)
     reached(backend, name, gpus=0)
     backend.reconcile()
-    assert ended(backend, name).status.cost is None
+    assert ended(backend, name).status.cost_joules is None
     assert "Learns" not in {each.type for each in backend.job.status.conditions}
 
 

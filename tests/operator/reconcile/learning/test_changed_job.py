@@ -369,7 +369,7 @@ def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
     backend.report(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0, finished=True)
     backend.end_workload(name)
     backend.reconcile()
-    assert backend.recurrences[name].status.cost is not None
+    assert backend.recurrences[name].status.cost_joules is not None
     assert [each.cost_saving_percent for each in backend.job.status.recent_recurrences[:2]] == [None, None]
     assert backend.savings["Cost"].value is None
 

@@ -36,7 +36,7 @@ def test_an_attempt_without_a_measured_energy_has_no_cost_and_says_what_to_do(
     backend = backend_with()
     name = run_attempt(backend, **reported)
     status = backend.recurrences[name].status
-    assert status.cost is None
+    assert status.cost_joules is None
     assert "no energy was measured, so nothing is learned from it" in status.message
     assert cause in status.message
     record = next(iter(backend.records.values()))
