@@ -38,6 +38,7 @@ from wattloop_operator.controller.leader_state import LeaderState
 from wattloop_operator.controller.status_writer import StatusWriter
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.tariff import NO_TARIFFS, read_tariffs
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
@@ -93,7 +94,8 @@ class Factory:
 
     Raises:
         OperationError: The reporting API's certificate cannot be served.
-        UsageError: The authority's file contains no certificates.
+        UsageError: The authority's file contains no certificates, or the tariff's no tariff.
+        InputError: The tariff's file cannot be read.
     """
 
     settings: OperatorSettings
@@ -113,6 +115,7 @@ class Factory:
         self.leader = LeaderState()
         self.database = DatabaseCheck(self.store.check, self.store.name)
         settings = self.settings
+        self._tariffs = NO_TARIFFS if settings.tariff is None else read_tariffs(settings.tariff)
         self._authority = AuthorityFile(settings.report_certificate_authority)
         self._certificate: ServingCertificate | None = None
         self._reports: ReportService | None = None
@@ -217,6 +220,7 @@ class Factory:
             reporter=self.identity,
             agent_report_timeout_seconds=settings.agent_report_timeout_seconds if settings.agent_service_account else 0,
             reads_output=reads_output,
+            tariffs=self._tariffs,
         )
         work_queue = self._work_queue(backend)
 

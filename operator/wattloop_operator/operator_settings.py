@@ -41,6 +41,7 @@ class OperatorSettings:
     leader_election_namespace: str
     leader_election_name: str
     leader_lease_seconds: int
+    tariff: Path | None
     log_format: str
     log_level: str
 
@@ -97,6 +98,8 @@ SETTINGS = (
     Setting("leader-election-name", str, "wattloop-operator", "name of that Lease", "NAME"),
     Setting("leader-lease-seconds", integer(6, 300), "15", "duration of the Lease: another operator takes over so long "
             "after the leader's last renewal", "SECONDS"),
+    Setting("tariff", Path, None, "price and carbon intensity of electricity by namespace, which the chart writes from "
+            "its value tariff; default: not known", "FILE"),
     Setting("log-format", one_of("text", "json"), "text", "format of log lines, text or json", "FORMAT"),
     Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged", "LEVEL"),
 )  # fmt: skip

@@ -35,7 +35,6 @@ EPOCH_SECONDS = 3.0
 ENDED_WITHIN_SECONDS, ENDED_WITHIN_REQUESTS = 10.0, 20
 # What Wattloop gives a pod that it ends from outside; Kubernetes gives 30 s.
 GRACE_SECONDS = 5
-COST_RATIO_PERCENT = 120
 HUNG_WITHIN_SECONDS = 60
 HUNG_RANK = r"rank 1 in pod hanging-\S+ on node \S+ is silent longest"
 TARGET = {"metric": "progress", "threshold": "1"}
@@ -125,13 +124,9 @@ def hanging_job(name: str) -> Object:
 
 def ended_early() -> dict[str, Any]:
     """One batch size, one attempt, and a cost limit that a training without a target soon exceeds."""
-    objective = {
-        "target": TARGET,
-        "maxEpochs": 40,
-        "earlyStop": {"costRatioPercent": COST_RATIO_PERCENT},
-    }
+    objective = {"target": TARGET, "maxEpochs": 40}
     power = {"limit": {"mode": "None"}}
-    return {"objective": objective, "policy": {"fixed": {}}, "power": power, "retries": 0}
+    return {"objective": objective, "mode": "Fixed", "power": power, "retries": 0}
 
 
 @pytest.fixture(scope="module")

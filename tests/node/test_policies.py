@@ -65,7 +65,7 @@ def runs(
     put_scripts(user, NAMESPACE)
     power = {"limit": {"mode": "Fixed", "watts": ASKED_WATTS}}
     # One fixed batch size, so that no run is stopped as too expensive.
-    user.apply(paced_job("guarded", epoch_seconds=0.3, power=power, policy={"fixed": {}}), namespace=NAMESPACE)
+    user.apply(paced_job("guarded", epoch_seconds=0.3, power=power, mode="Fixed"), namespace=NAMESPACE)
     asking = Runs(user, cluster, "guarded", NAMESPACE)
 
     def tried(index: int) -> Tried:

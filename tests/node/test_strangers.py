@@ -45,7 +45,7 @@ from support.strangers.on_node import node_job, put_scripts, put_volume
 from support.strangers.stranger import Stranger
 
 NAMESPACE = "strangers"
-FIXED: dict[str, Any] = {"policy": {"fixed": {}}}
+FIXED: dict[str, Any] = {"mode": "Fixed"}
 # Four jobs at the same time, with several attempts each.
 ROUND_SECONDS = 600.0
 # An epoch takes half a second, so that the operator can end a run between two of them.

@@ -54,10 +54,10 @@ def rounds(
     for job, count in GPUS.items():
         power = {"limit": {"mode": "Fixed", "watts": LIMITS[job]}}
         # A trial that is stopped as too expensive would have another attempt, perhaps on another GPU.
-        policy = {"fixed": {}}
+        mode = "Fixed"
         # Each job waits for the other before it begins.
         environment = {"HELD_GPUS": str(sum(GPUS.values()))}
-        manifest = paced_job(job, gpus=count, epoch_seconds=0.5, environment=environment, power=power, policy=policy)
+        manifest = paced_job(job, gpus=count, epoch_seconds=0.5, environment=environment, power=power, mode=mode)
         user.apply(manifest, namespace=NAMESPACE)
     jobs = {job: Runs(user, cluster, job, NAMESPACE) for job in GPUS}
     found = []

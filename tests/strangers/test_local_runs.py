@@ -81,6 +81,6 @@ def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_onc
     assert reached == {str(index) for index in range(RECURRENCES)}, run.stdout
     measured = sum(float(row["energy_joules"]) for row in run.local.rows())
     assert measured == pytest.approx(gpu_joules(run.local), rel=UNATTRIBUTED_SHARE)
-    default = ended(stranger, tmp_path / "default", capsys, default_recurrences(stranger), policy={"fixed": {}})
+    default = ended(stranger, tmp_path / "default", capsys, default_recurrences(stranger), mode="Fixed")
     learned, usual = (compared_cost(recurrence_costs(each.local)) for each in (run, default))
     assert learned <= MAX_RATIO * usual, run.stdout

@@ -36,7 +36,7 @@ def recurrence_object(
             "target": {"metric": "accuracy", "threshold": "0.9"},
             "learningRateScale": "1",
             "energyWeightPercent": 50,
-            "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
+            "decision": {"policy": "ThompsonSampling", "kind": "Fixed", "reason": "r", "seed": "1", "digest": "d"},
             **spec,
         },
     }

@@ -270,7 +270,7 @@ class Run:
         """Report the result of an evaluation, before the body of the epoch ends.
 
         A report after the loop of `epochs` counts as no further epoch. The last report gives the final
-        metric, which `objective.metricGuard` compares between batch sizes.
+        metric, which `objective.target.tolerance` compares between batch sizes.
 
         Args:
             metric: The target metric: a number, or a tensor of one element. NaN or an infinity reports

@@ -26,6 +26,8 @@
 {{- define "wattloop.operatorName" -}}{{ include "wattloop.fullname" . }}-operator{{- end -}}
 {{- define "wattloop.agentName" -}}{{ include "wattloop.fullname" . }}-agent{{- end -}}
 
+{{- define "wattloop.tariffName" -}}{{ include "wattloop.fullname" . }}-tariff{{- end -}}
+
 {{- define "wattloop.uiName" -}}{{ include "wattloop.fullname" . }}-ui{{- end -}}
 
 {{- define "wattloop.operatorServiceAccount" -}}

@@ -12,7 +12,13 @@ EARLIER_FIELDS = {
     "spec.crashBudget": "no such field: a batch size is no longer tried after 3 consecutive crashes",
     "spec.failedHistoryLimit": "spec.failedRunsHistoryLimit",
     "spec.missedRunPolicy": "no such field: one run replaces all missed ones; startingDeadlineSeconds bounds how late",
+    "spec.objective.carbon": "no such field: the chart's value tariff, or --tariff of wattloop run",
+    "spec.objective.earlyStop": "no such field: no run may cost more than twice the cheapest known batch size",
+    "spec.objective.metricGuard": "spec.objective.target.tolerance: the number that was metricGuard.margin",
+    "spec.objective.price": "no such field: the chart's value tariff, or --tariff of wattloop run",
     "spec.objective.progressDeadlineSeconds": "spec.progressDeadlineSeconds",
+    "spec.parameters[].scale": "no such field: the scale follows from the candidates",
+    "spec.policy": "spec.batchSize.policy (ThompsonSampling or Zeus), spec.mode Fixed, spec.learnSince",
     "spec.retryPolicy": "spec.retries: the number that was retryPolicy.limit",
     "spec.successfulHistoryLimit": "spec.successfulRunsHistoryLimit",
 }

@@ -1,4 +1,4 @@
-"""The objective of a job: the target metric, the weight of energy against time, and prices."""
+"""The objective of a job: the target metric, and the weight of energy against time."""
 
 from __future__ import annotations
 
@@ -74,48 +74,21 @@ class Target(ApiModel):
         )
 
 
-class EarlyStop(ApiModel):
-    """When a run is stopped because it is too expensive."""
+class JobTarget(Target):
+    """The target of a job."""
 
-    cost_ratio_percent: int = Field(
-        default=200,
-        description="Upper bound of the cost of a run, in percent of the expected cost of the cheapest known batch "
-        "size, for every policy; a policy may stop a trial earlier. A lower value saves more on poor batch sizes, but "
-        "may stop a run that is about to reach the target. After a stop of the batch size that is the cheapest known, "
-        "or of two others, the next retry has no limit (except for policy zeus), so that a job that has become more "
-        "expensive still reaches its target. 10000 practically disables the stop.",
-        ge=101,
-        le=10_000,
-    )
-
-
-class Price(ApiModel):
-    """Price of electricity. It is used to show costs as money, never in a decision."""
-
-    currency: str = Field(
-        description="Currency of the price, an ISO 4217 code such as EUR.", pattern=r"^[A-Z]{3}$", max_length=3
-    )
-    per_kilowatt_hour: NonNegativeDecimalString = Field(
-        description="Price of a kilowatt-hour, a decimal in quotes such as '0.31'."
-    )
-
-
-class Carbon(ApiModel):
-    """Carbon intensity of electricity. It is used to show emissions, never in a decision."""
-
-    grams_per_kilowatt_hour: NonNegativeDecimalString = Field(
-        description="Grams of CO2 equivalent per kilowatt-hour, a decimal in quotes such as '380'."
-    )
-
-
-class MetricGuard(ApiModel):
-    """Protects the final metric, which runs may report after the target, against cheaper but worse batch sizes."""
-
-    margin: NonNegativeDecimalString = Field(
+    tolerance: NonNegativeDecimalString | None = Field(
+        default=None,
         description="By how much the mean final metric of a batch size may be worse than that of the default batch "
-        "size, in units of the metric; a decimal in quotes such as '0.005'. A batch size that is worse by more, as "
-        "shown by at least 3 of its runs and 2 of the default's, is no longer chosen."
+        "size, in units of the metric; a decimal in quotes such as '0.005'. The final metric of a run is the last one "
+        "that it reports, also after the target. A batch size that is worse by more, as shown by at least 3 of its "
+        "runs and 2 of the default's, is no longer chosen. Absent: reaching the target is enough.",
     )
+
+    @property
+    def of_attempt(self) -> Target:
+        """The target of a single attempt."""
+        return Target(**{name: getattr(self, name) for name in Target.model_fields})
 
 
 class Objective(ApiModel):
@@ -127,21 +100,8 @@ class Objective(ApiModel):
         "time alone. cost = w*energy + (1-w)*maxPower*time, in joules, where w is this weight and maxPower is the "
         "sum of the GPUs' maximum power limits.",
     )
-    target: Target = Field(description="The metric value that completes a run.")
+    target: JobTarget = Field(description="The metric value that completes a run.")
     max_epochs: Epochs = Field(
         default=100,
         description="Number of epochs after which a run ends even if it has not reached the target.",
-    )
-    early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
-    metric_guard: MetricGuard | None = Field(
-        default=None,
-        description="Excludes batch sizes whose runs end with a worse metric than those of the default batch size. The "
-        "final metric of a run is the last one that it reports, also after the target. Absent: reaching the target "
-        "is enough.",
-    )
-    price: Price | None = Field(
-        default=None, description="Price of electricity, to show costs as money. Absent: none are shown."
-    )
-    carbon: Carbon | None = Field(
-        default=None, description="Carbon intensity of electricity, to show emissions. Absent: none are shown."
     )

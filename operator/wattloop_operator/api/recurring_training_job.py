@@ -8,12 +8,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec
-from wattloop_operator.api.batch_size_policy import PolicyChoice, ThompsonSamplingPolicySpec
+from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import (
     API_VERSION,
-    UNPUBLISHED_DEFAULT,
     ApiModel,
     PrinterColumn,
     Resource,
@@ -38,6 +37,7 @@ class Mode(StrEnum):
 
     OPTIMIZE = "Optimize"
     ADVISE = "Advise"
+    FIXED = "Fixed"
 
 
 class ConcurrencyPolicy(StrEnum):
@@ -80,10 +80,10 @@ class RecurringTrainingJobSpec(ApiModel):
             ".parameters",
         ),
         Rule(
-            "!has(self.parameters) || !has(self.policy) || !has(self.policy.zeus) || "
+            "!has(self.parameters) || !has(self.batchSize.policy) || self.batchSize.policy != 'Zeus' || "
             "self.parameters.all(parameter, size(parameter.candidates) == 1)",
-            "one candidate for each parameter, because policy zeus chooses the batch size alone; or policy "
-            "thompsonSampling",
+            "one candidate for each parameter, because batchSize.policy Zeus chooses the batch size alone; or "
+            "batchSize.policy ThompsonSampling",
             ".parameters",
         ),
         Rule(
@@ -150,19 +150,20 @@ class RecurringTrainingJobSpec(ApiModel):
         "TrainingProbe. In mode Advise nothing is probed. Absent: none.",
     )
     power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
-    policy: PolicyChoice = Field(
-        default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicySpec()),
-        description="Policy that chooses the batch size: exactly one of thompsonSampling (default and recommended), "
-        "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
-        # A stored default would conflict with another policy that a later apply sets.
-        json_schema_extra=UNPUBLISHED_DEFAULT,
-    )
     mode: Mode = Field(
         default=Mode.OPTIMIZE,
         description="Optimize: runs have the batch size and power limit that Wattloop decides. Advise: every run has "
         "the default batch size and no power limit, measures no power limits and is never stopped for its cost; "
-        "status.next shows the decision and what it is expected to save. A change of the mode applies to the next "
-        "attempt and keeps what was learned.",
+        "status.next shows the decision and what it is expected to save. Fixed: every run has the default batch size "
+        "and parameters, and spec.power chooses the power limit; for a job whose cost is measured, or whose batch size "
+        "must not change. A change of the mode applies to the next attempt and keeps what was learned.",
+    )
+    learn_since: str = Field(
+        default="",
+        description="Any text, such as a date or a commit ID. Another text forgets all observations and crashes of the "
+        "runs before, after a change of data or code that Wattloop cannot see. They stay in the history and the "
+        "totals. Absent: nothing is forgotten.",
+        max_length=128,
     )
     reporting: Reporting = Field(default=Reporting(), description="How Wattloop receives the metric.")
     output: Output | None = Field(
@@ -232,6 +233,16 @@ class RecurringTrainingJobSpec(ApiModel):
     failed_runs_history_limit: int = Field(
         default=5, description="Number of failed recurrences to keep as objects.", ge=0, le=1_000
     )
+
+    @property
+    def chooses(self) -> bool:
+        """Whether runs have other configurations than the default one."""
+        return self.mode is Mode.OPTIMIZE
+
+    @property
+    def models_cost(self) -> bool:
+        """Whether the policy models the cost of each batch size, so that it uses curves and other targets."""
+        return self.mode is not Mode.FIXED and self.batch_size.policy is PolicyName.THOMPSON_SAMPLING
 
 
 # JSONPath of the latest ended recurrence: kubectl shows the first one that a filter finds.

@@ -72,12 +72,12 @@ class JobTotals(ApiModel):
     duration_seconds: NonNegativeDecimalString | None = Field(default=None, description="Duration, in seconds.")
     money: MoneyText | None = Field(
         default=None,
-        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent unless "
-        "spec.objective.price is set.",
+        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent where the "
+        "tariff has no price.",
     )
     carbon_grams: NonNegativeDecimalString | None = Field(
         default=None,
-        description="Emissions of the energy, in grams of CO2 equivalent. Absent unless spec.objective.carbon is set.",
+        description="Emissions of the energy, in grams of CO2 equivalent. Absent where the tariff has no intensity.",
     )
 
 
@@ -158,23 +158,11 @@ class RecentRecurrence(ApiModel):
     )
 
 
-class ForgottenBatchSize(ApiModel):
-    """What is forgotten of one batch size."""
+class LearnSince(ApiModel):
+    """Since when the policy learns, by spec.learnSince."""
 
-    batch_size: int = Field(description="The batch size.", ge=1)
-    before_recurrence: int = Field(description="Its attempts in recurrences with a lower index are forgotten.", ge=0)
-
-
-class Forgotten(ApiModel):
-    """What spec.policy.forget has made the policy forget."""
-
-    token: str = Field(description="Latest value of spec.policy.forget.token that was processed.", max_length=128)
-    before_recurrence: int = Field(
-        default=0, description="All attempts in recurrences with a lower index are forgotten.", ge=0
-    )
-    batch_sizes: Annotated[
-        tuple[ForgottenBatchSize, ...], Field(max_length=256, json_schema_extra=list_map("batchSize"))
-    ] = Field(default=(), description="Batch sizes of which more is forgotten.")
+    text: str = Field(description="Latest text of spec.learnSince that was carried out.", max_length=128)
+    recurrence: int = Field(description="Attempts in recurrences with a lower index are forgotten.", ge=0)
 
 
 class NextRecurrence(ApiModel):
@@ -290,8 +278,8 @@ class RecurringTrainingJobStatus(ApiModel):
     run_request: RunRequestStatus | None = Field(
         default=None, description="What became of the values of spec.runRequest. Absent before there was one."
     )
-    forgotten: Forgotten | None = Field(
-        default=None, description="What spec.policy.forget has made the policy forget. Absent if nothing."
+    learn_since: LearnSince | None = Field(
+        default=None, description="Since when the policy learns, by spec.learnSince. Absent: from the first recurrence."
     )
     learning: str = Field(
         default="",

@@ -51,7 +51,7 @@ spec:
             args: ["--batch-size=$(WATTLOOP_BATCH_SIZE)"]
 ```
 
-`kubectl explain rtj.spec.policy` shows the descriptions of this page. Each kind lists its columns of `kubectl get`;
+`kubectl explain rtj.spec.batchSize` shows the descriptions of this page. Each kind lists its columns of `kubectl get`;
 columns marked * need `--output wide`.
 
 ## Validation
@@ -66,10 +66,9 @@ columns marked * need `--output wide`.
 ## Conventions
 
 - Numbers with a fraction are decimals in quotes (`"0.76"`), since not every client preserves a float exactly.
-- The members of a union (`trigger`, `policy`, `template`, the source of a plan) exclude each other.
-- The API server does not set a default for `policy`: a stored default would conflict with the policy of a later apply.
-  Nor for the target's `direction`: it could not be told from a choice, which a metric such as a loss needs. The objects
-  of attempts state the direction.
+- The members of a union (`trigger`, `template`, the source of a plan) exclude each other.
+- The API server does not set a default for the target's `direction`: it could not be told from a choice, which a metric
+  such as a loss needs. The objects of attempts state the direction.
 """
 
 

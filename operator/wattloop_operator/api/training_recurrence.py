@@ -238,8 +238,8 @@ class TrainingRecurrenceStatus(ApiModel):
     )
     money: MoneyText | None = Field(
         default=None,
-        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent unless "
-        "spec.objective.price of the job is set.",
+        description="Price of the energy: an amount and the ISO 4217 code of its currency. Absent where the "
+        "tariff has no price.",
     )
     energy: str = Field(
         default="",

@@ -34,6 +34,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.steady_clock import SteadyClock
+from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
     RECURRENCE_DELETED,
@@ -81,6 +82,7 @@ class ClusterBackend:
         agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
             agents do not report.
         reads_output: Whether the logs of pods are read.
+        tariffs: Price and carbon intensity of electricity by namespace.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ClusterBackend:
         reporter: str,
         agent_report_timeout_seconds: int = 0,
         reads_output: bool = False,
+        tariffs: Tariffs = NO_TARIFFS,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -113,6 +116,7 @@ class ClusterBackend:
         self._reporter = reporter
         self._agent_report_timeout_seconds = agent_report_timeout_seconds
         self._reads_output = reads_output
+        self._tariffs = tariffs
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None if it does not exist."""
@@ -153,6 +157,7 @@ class ClusterBackend:
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
             reads_output=self._reads_output,
+            tariff=self._tariffs.of(key.namespace),
             deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
             policies=self._policies,
         )

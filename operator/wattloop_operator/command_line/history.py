@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from wattloop_operator.domain.tariff import Tariffs
     from wattloop_operator.history.job_history import JobHistory
 
 # Width of the table if the output is not a terminal.
@@ -57,6 +58,29 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, optional_job: bool 
     )
 
 
+def add_tariff_option(parser: argparse.ArgumentParser) -> None:
+    """Add --tariff to a command that reads jobs."""
+    parser.add_argument(
+        "--tariff",
+        type=Path,
+        metavar="FILE",
+        help="price and carbon intensity of electricity by namespace, as the chart's value tariff (default: what "
+        "wattloop run remembers)",
+    )
+
+
+def tariffs_of(arguments: argparse.Namespace) -> Tariffs | None:
+    """What --tariff names; None without it.
+
+    Raises:
+        InputError: The file cannot be read.
+        UsageError: Its content is no tariff.
+    """
+    from wattloop_operator.domain.tariff import read_tariffs
+
+    return None if arguments.tariff is None else read_tariffs(arguments.tariff)
+
+
 def check_source(arguments: argparse.Namespace) -> None:
     """Check the values of these options, and replace an output folder by the database in it.
 
@@ -91,6 +115,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--month, focus (CSV with the columns of FinOps FOCUS 1.2)",
     )
     parser.add_argument("--output", metavar="FILE", default="-", help="output file (default: -, stdout)")
+    add_tariff_option(parser)
 
 
 def _month(text: str) -> datetime:
@@ -123,14 +148,19 @@ def _check(arguments: argparse.Namespace) -> None:
     check_source(arguments)
 
 
-def job_history(arguments: argparse.Namespace) -> JobHistory:
+def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -> JobHistory:
     """Read the history of the job that the arguments of `wattloop history` or `wattloop plot` name.
+
+    Args:
+        arguments: The arguments.
+        tariffs: The tariffs; None: what is remembered with a local run.
 
     Raises:
         UsageError: There is no such job.
         InputError: An object cannot be parsed.
         OperationError: The database or the cluster cannot be read.
     """
+    from wattloop_operator.domain.tariff import NO_TARIFFS
     from wattloop_operator.history.history_sources import JobSelector, cluster_context, cluster_history, stored_history
     from wattloop_operator.store import open_store
 
@@ -141,10 +171,11 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
             )
         context = cluster_context(arguments.context, arguments.kubeconfig)
         with context.client:
-            history = cluster_history(context, arguments.job, arguments.namespace)
+            history = cluster_history(context, arguments.job, arguments.namespace, tariffs or NO_TARIFFS)
     else:
         with open_store(arguments.database, create=False) as store:
-            history = stored_history(store, JobSelector(arguments.job, arguments.namespace, arguments.uid))
+            selector = JobSelector(arguments.job, arguments.namespace, arguments.uid)
+            history = stored_history(store, selector, tariffs)
     return history
 
 
@@ -159,17 +190,18 @@ def _write_list(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages
     from wattloop_operator.store import open_store
 
+    tariffs = tariffs_of(arguments)
     with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
         if arguments.gpus and (why := gpus_unknown(store)):
             raise OperationError(why)
         if arguments.format == "focus":
-            write_focus(stream, month_usages(store, arguments.month), arguments.month)
+            write_focus(stream, month_usages(store, arguments.month, tariffs), arguments.month)
             return 0
         found: tuple[type[Any], Sequence[Any], Callable[[Any], Table]]
         if arguments.gpus:
             found = HeldGpu, held_gpus(store), held_table
         elif arguments.month is not None:
-            found = MonthUsage, month_usages(store, arguments.month), month_table
+            found = MonthUsage, month_usages(store, arguments.month, tariffs), month_table
         else:
             found = JobOverview, overviews(store, job_keys(store)), overview_table
         kind, lines, table = found
@@ -191,7 +223,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.history_table import table_of
     from wattloop_operator.history.rows import rows_of, write_csv, write_json
 
-    history = job_history(arguments)
+    history = job_history(arguments, tariffs_of(arguments))
     rows = rows_of(history)
     with open_atomic(arguments.output) as stream:
         if arguments.format == "csv":

@@ -55,6 +55,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--seed", type=non_negative_integer, default=0, metavar="S", help="seed of all random draws (default: 0)"
     )
     parser.add_argument(
+        "--tariff",
+        type=Path,
+        metavar="FILE",
+        help="price and carbon intensity of electricity, for savings in money; YAML such as {currency: EUR, "
+        "perKilowattHour: 0.25, gramsPerKilowattHour: 380}, which the output folder remembers",
+    )
+    parser.add_argument(
         "--no-plots",
         dest="plots",
         action="store_false",
@@ -71,6 +78,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from wattloop_operator.domain.tariff import read_tariffs
     from wattloop_operator.history.cost_history import summary
     from wattloop_operator.history.job_history import JobHistory
     from wattloop_operator.local.display import AttemptReporter
@@ -99,6 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         simulation=simulation,
         processors=_processors() if simulation is None and not has_driver() else None,
         seed=arguments.seed,
+        tariffs=None if arguments.tariff is None else read_tariffs(arguments.tariff),
         draws_plots=arguments.plots,
         print_line=stderr.print,
         show_reading=show_reading,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wattloop.commands.contract import Command
 from wattloop.commands.settings import Address, address
 from wattloop.errors import UsageError
+from wattloop_operator.command_line.history import add_tariff_option, tariffs_of
 
 if TYPE_CHECKING:
     from wattloop_operator.page.job_source import JobSource
@@ -85,6 +86,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help=f"address to serve, of this machine alone; port 0 is any free one (default: {DEFAULT_BIND})",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_tariff_option(parser)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -147,12 +149,14 @@ def _serve_database(arguments: argparse.Namespace) -> None:
 
     with open_store(arguments.database, create=False) as store:
         # A URL may contain a password.
-        _serve(arguments, StoredJobs(store, None if "://" in arguments.database else arguments.database))
+        address = None if "://" in arguments.database else arguments.database
+        _serve(arguments, StoredJobs(store, address, tariffs_of(arguments)))
 
 
 def _serve_cluster(arguments: argparse.Namespace) -> None:
     from wattloop_operator.cluster.api import ClusterApi
     from wattloop_operator.cluster.api_transport import HttpTransport
+    from wattloop_operator.domain.tariff import NO_TARIFFS
     from wattloop_operator.history.history_sources import cluster_context
     from wattloop_operator.page.cluster_jobs import ClusterJobs, may_list_everywhere
     from wattloop_operator.page.cluster_reader import ClusterReader
@@ -166,7 +170,7 @@ def _serve_cluster(arguments: argparse.Namespace) -> None:
         reader = ClusterReader(api, f"context {context.name}", (namespace,) if namespace else ())
         named_file = () if arguments.kubeconfig is None else ("--kubeconfig", arguments.kubeconfig)
         # The reader's shell may have another current context.
-        source = ClusterJobs(reader, ("--context", context.name, *named_file))
+        source = ClusterJobs(reader, ("--context", context.name, *named_file), tariffs_of(arguments) or NO_TARIFFS)
         # An error of the first reading ends the command.
         source.version()
         _serve(arguments, source)

@@ -44,6 +44,7 @@ SETTINGS = (
     Setting("kubeconfig", Path, None, "kubeconfig of the cluster; default: the pod's service account, else the usual "
             "kubeconfig", "FILE"),
     Setting("context", str, "", "context of the kubeconfig; default: the current one", "NAME"),
+    Setting("tariff", Path, None, "price and carbon intensity of electricity by namespace; default: not known", "FILE"),
     Setting("log-format", one_of("text", "json"), "text", "format of log lines, text or json", "FORMAT"),
     Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged", "LEVEL"),
 )  # fmt: skip
@@ -61,6 +62,7 @@ class UiServerSettings:
     namespaces: tuple[str, ...]
     kubeconfig: Path | None
     context: str
+    tariff: Path | None
     log_format: str
     log_level: str
 
@@ -107,6 +109,7 @@ def _serve(settings: UiServerSettings, api: ClusterApi) -> None:
     import contextlib
 
     from wattloop import interruption, threads
+    from wattloop_operator.domain.tariff import NO_TARIFFS, read_tariffs
     from wattloop_operator.http.certificates import ServingCertificate
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
     from wattloop_operator.memory_shares import container_bytes
@@ -127,6 +130,7 @@ def _serve(settings: UiServerSettings, api: ClusterApi) -> None:
         is_https=certificate is not None,
         namespaces=settings.namespaces,
         namespace_bytes=(container_bytes() or sys.maxsize) // NAMESPACE_DIVISOR,
+        tariffs=NO_TARIFFS if settings.tariff is None else read_tariffs(settings.tariff),
     )
     live = {"threads": threads.problem}
     with contextlib.ExitStack() as stack:

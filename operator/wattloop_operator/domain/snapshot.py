@@ -13,6 +13,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
+from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 
 Value = TypeVar("Value")
 
@@ -191,6 +192,7 @@ class Snapshot:
             does not use the client.
         recurrences_option: Option of a command that runs recurrences one after another, in place of `spec.trigger` and
             `spec.maxRecurrences`; empty if these apply.
+        tariff: Price and carbon intensity of electricity in the job's namespace.
         deleted_recurrences: Recurrences that were deleted, and not by a history limit, and of which no Event tells yet:
             ended ones, and those that the job's status does not state yet, so that their slots do not start again.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
@@ -217,6 +219,7 @@ class Snapshot:
     reads_files: bool = False
     measures_limits_by_output: bool = False
     recurrences_option: str = ""
+    tariff: Tariff = NO_TARIFF
     deleted_recurrences: tuple[TrainingRecurrence, ...] = ()
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)

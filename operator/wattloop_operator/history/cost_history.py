@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_operator.api.objective import Price
 from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, Unit, saving_text
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
@@ -98,8 +98,8 @@ def saving_sentence(history: JobHistory) -> str:
         f"{units.energy.saving_text(energy.saved)}, took {units.time.saving_text(time.saved)} and cost "
         f"{saving_text(savings.saved_percent)}."
     )
-    if history.price is not None:
-        money = Unit(1.0, history.price.currency).saving_text(money_saved(history.price, energy.saved))
+    if history.tariff.currency is not None:
+        money = Unit(1.0, history.tariff.currency).saving_text(money_saved(history.tariff, energy.saved))
         sentences.append(f"At its price, that energy cost {money}.")
     if savings.baseline_count:
         sentences.append(f"Not counted in it: {count_text(savings.baseline_count)} in the default configuration.")
@@ -138,14 +138,15 @@ def summary(history: JobHistory) -> str:
     return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
 
 
-def money_saved(price: Price, joules: Estimate | None) -> Estimate | None:
+def money_saved(tariff: Tariff, joules: Estimate | None) -> Estimate | None:
     """The price of saved energy; None if that is not known.
 
     Example:
-        >>> money_saved(Price(currency="EUR", per_kilowatt_hour="0.36"), Estimate(3.6e6, 1.8e6, 7.2e6))
+        >>> money_saved(Tariff(currency="EUR", per_kilowatt_hour="0.36"), Estimate(3.6e6, 1.8e6, 7.2e6))
         Estimate(value=0.36, low=0.18, high=0.72)
     """
-    return None if joules is None else joules.scaled(float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR)
+    price = tariff.per_kilowatt_hour
+    return None if joules is None or price is None else joules.scaled(float(price) / JOULES_PER_KILOWATT_HOUR)
 
 
 def _latest_text(history: JobHistory, latest: RecurrenceCost) -> str:

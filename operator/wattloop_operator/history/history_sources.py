@@ -25,6 +25,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.api_server import KUBECONFIG_ERRORS, kubeconfig_problem
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs, tariff_of
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
@@ -46,11 +47,16 @@ class JobSelector:
     uid: str | None = None
 
 
-def stored_history(store: Store, selector: JobSelector) -> JobHistory:
+def stored_history(store: Store, selector: JobSelector, tariffs: Tariffs | None = None) -> JobHistory:
     """Read a job's history.
 
     The local mode stores the job itself beside its observations. Of a cluster's job there are only
     observations, so it has neither a weight of energy nor a default batch size to compare with.
+
+    Args:
+        store: The open store.
+        selector: The job.
+        tariffs: The tariffs; None: the one that is remembered with the job of a local run.
 
     Raises:
         UsageError: There is no such job, or there are several. The message lists the jobs.
@@ -61,7 +67,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
     records, profiles = store.observations.of_job(found.job_uid), store.profiles.of_job(found.job_uid)
     job = _job(store, found)
     if job is not None:
-        return JobHistory.of_job(job, records, profiles)
+        return JobHistory.of_job(job, records, profiles, tariff_of(found.namespace, job, tariffs))
     # The first attempt of a job ran its defaults.
     defaults = dict(records[0].parameters) if records else {}
     return JobHistory(found.namespace, found.job_name, None, None, records, profiles, default_parameters=defaults)
@@ -151,13 +157,16 @@ def cluster_context(name: str | None = None, kubeconfig: str | None = None) -> C
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default", client)
 
 
-def cluster_history(context: ClusterContext, job_name: str, namespace: str | None = None) -> JobHistory:
+def cluster_history(
+    context: ClusterContext, job_name: str, namespace: str | None = None, tariffs: Tariffs = NO_TARIFFS
+) -> JobHistory:
     """Read a job and its recurrences that still exist in the cluster.
 
     Args:
         context: The cluster and credentials.
         job_name: The job's name.
         namespace: Its namespace; None for that of the context.
+        tariffs: Price and carbon intensity of electricity by namespace.
 
     Raises:
         UsageError: There is no such job.
@@ -183,7 +192,7 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
     job = read_object(RecurringTrainingJob, body, f"{where}/{job_name}")
     recurrences = [read_object(TrainingRecurrence, each, f"{where}/{job_name}") for each in bodies]
     own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
-    return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own))
+    return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own, tariff=tariffs.of(where)))
 
 
 def read_object(model: type[Model], body: Body, subject: str) -> Model:

@@ -10,11 +10,11 @@ from statistics import fmean
 from typing import Any, Self, TypeVar
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.quantities import Units
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.job.advice_check import ADVICE_CHECKED
 from wattloop_operator.reconcile.learning import job_observations
@@ -42,7 +42,7 @@ class JobHistory:
         advice: The advice for the next recurrence; empty unless the job is in mode Advise.
         advice_check: What the last advice expected and what was measured since, as a sentence; empty if nothing.
         default_parameters: Default of each further parameter to compare with.
-        price: Price of energy; None if the job gives none.
+        tariff: Price and carbon intensity of energy.
         energy_origin: Where its energies come from, an `EnergyOrigin`; None if it is not known.
         derived: Values that are computed from the history once; see `once_per_history`.
     """
@@ -56,7 +56,7 @@ class JobHistory:
     advice: str = ""
     advice_check: str = ""
     default_parameters: Mapping[str, str] = field(default_factory=dict)
-    price: Price | None = None
+    tariff: Tariff = NO_TARIFF
     energy_origin: str | None = None
     derived: dict[Callable[[JobHistory], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -64,7 +64,7 @@ class JobHistory:
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
         """The history in a snapshot: the records of the store and of the objects."""
         records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
-        return cls.of_job(snapshot.job, records, profiles)
+        return cls.of_job(snapshot.job, records, profiles, snapshot.tariff)
 
     @classmethod
     def of_job(
@@ -72,6 +72,7 @@ class JobHistory:
         job: RecurringTrainingJob,
         records: tuple[ObservationRecord, ...],
         profiles: tuple[PowerProfileRecord, ...],
+        tariff: Tariff,
     ) -> Self:
         """The history of a job, evaluated with its own settings."""
         spec = job.spec
@@ -84,7 +85,7 @@ class JobHistory:
             records=records,
             profiles=profiles,
             advice=_advice(job),
-            price=spec.objective.price,
+            tariff=tariff,
             energy_origin=job.metadata.annotations.get(ANNOTATION),
             advice_check=_advice_check(job),
         )

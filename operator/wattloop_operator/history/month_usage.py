@@ -1,7 +1,7 @@
 """What the jobs of a database used in a calendar month: energy, GPU time, money and carbon, by team and job.
 
 A team is a namespace. An attempt belongs to the month, in UTC, in which it ended. Its energy is that of
-`wattloop history`; price and carbon intensity are those that its job has now.
+`wattloop history`; price and carbon intensity are those that its namespace has now.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.text import Text
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.quantities import NONE, UNKNOWN, Units, money_text, number_text
+from wattloop_operator.domain.tariff import Tariff, Tariffs, tariff_of
 from wattloop_operator.history.energy_origin import ANNOTATION, energy_note, origin_of_attempt
 from wattloop_operator.history.job_overview import JOB
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
@@ -36,9 +37,9 @@ class MonthUsage:
         measured_attempts: Number of them whose energy was measured.
         energy_joules: Their energy; None if none was measured.
         gpu_seconds: Time of the attempts whose time is known, times their GPUs; None if none is known.
-        money_amount: Price of the energy; None if the job gives no price.
-        currency: Currency of it; empty if the job gives no price.
-        carbon_grams: Emissions of the energy, CO2 equivalent; None if the job gives no carbon intensity.
+        money_amount: Price of the energy; None if the tariff has no price.
+        currency: Currency of it; empty if the tariff has no price.
+        carbon_grams: Emissions of the energy, CO2 equivalent; None if the tariff has no carbon intensity.
         energy_note: What a reader of its energies must know; empty if there is nothing.
     """
 
@@ -94,8 +95,13 @@ def next_month(begin: datetime) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def month_usages(store: Store, begin: datetime) -> tuple[MonthUsage, ...]:
+def month_usages(store: Store, begin: datetime, tariffs: Tariffs | None = None) -> tuple[MonthUsage, ...]:
     """The jobs with attempts that ended in the month that begins then, by namespace and name.
+
+    Args:
+        store: The open store.
+        begin: The begin of the month.
+        tariffs: The tariffs; None: those that are remembered with the jobs of local runs.
 
     Raises:
         InputError: A stored job is invalid.
@@ -104,14 +110,15 @@ def month_usages(store: Store, begin: datetime) -> tuple[MonthUsage, ...]:
     usages = store.observations.usages(begin, next_month(begin))
     jobs = {(each.namespace, each.name): each for each in store.objects.list(JOB)}
     by_job = itertools.groupby(usages, key=lambda each: (each.namespace, each.job_name))
-    return tuple(
-        usage_of_job(*key, jobs[key].read_as(RecurringTrainingJob) if key in jobs else None, list(group))
-        for key, group in by_job
-    )
+    found = []
+    for key, group in by_job:
+        job = jobs[key].read_as(RecurringTrainingJob) if key in jobs else None
+        found.append(usage_of_job(*key, job, list(group), tariff_of(key[0], job, tariffs)))
+    return tuple(found)
 
 
 def usage_of_job(
-    namespace: str, name: str, job: RecurringTrainingJob | None, usages: Sequence[AttemptUsage]
+    namespace: str, name: str, job: RecurringTrainingJob | None, usages: Sequence[AttemptUsage], tariff: Tariff
 ) -> MonthUsage:
     """The sums of one job's attempts.
 
@@ -120,14 +127,14 @@ def usage_of_job(
         name: Its name.
         job: The job; None if it is not known.
         usages: The usages of its attempts, one at least.
+        tariff: The tariff of its namespace.
     """
-    objective = None if job is None else job.spec.objective
     origin = None if job is None else job.metadata.annotations.get(ANNOTATION)
     measured = [each.energy_joules for each in usages if each.energy_joules > 0]
     energy = sum(measured)
     # A record has 0 for a time or a number of GPUs that is not known.
     gpu_seconds = [product for each in usages if (product := each.time_seconds * each.gpu_count) > 0]
-    paid = None if objective is None or not measured else money(energy, objective.price)
+    paid = money(energy, tariff) if measured else None
     return MonthUsage(
         namespace,
         name,
@@ -138,7 +145,7 @@ def usage_of_job(
         gpu_seconds=sum(gpu_seconds) if gpu_seconds else None,
         money_amount=None if paid is None else paid.amount,
         currency="" if paid is None else paid.currency,
-        carbon_grams=None if objective is None or not measured else carbon_grams(energy, objective.carbon),
+        carbon_grams=carbon_grams(energy, tariff) if measured else None,
         energy_note=energy_note([origin_of_attempt(each, origin) for each in usages]),
     )
 

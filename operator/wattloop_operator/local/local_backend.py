@@ -21,6 +21,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.steady_clock import SteadyClock
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of, missing_module_text
 from wattloop_operator.local.final_energy import FinalEnergy
@@ -150,6 +151,7 @@ class LocalBackend:
             measures_limits_by_output=True,
             reads_files=True,
             recurrences_option=self._recurrences_option,
+            tariff=Tariff.of_local_job(job),
             policies=self._policies,
         )
 
@@ -178,7 +180,7 @@ class LocalBackend:
     def ensure_job(self, job: RecurringTrainingJob) -> None:
         """Create or update the stored job.
 
-        Its status is kept; a changed spec is a new generation.
+        Its status is kept, and annotations that are not given again; a changed spec is a new generation.
         """
         metadata = job.metadata
         stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
@@ -186,9 +188,10 @@ class LocalBackend:
             self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
             return
         before = stored.read_as(RecurringTrainingJob)
-        if before.spec != job.spec or before.metadata.annotations != metadata.annotations:
+        annotations = {**before.metadata.annotations, **metadata.annotations}
+        if before.spec != job.spec or before.metadata.annotations != annotations:
             generation = (before.metadata.generation or 0) + (1 if before.spec != job.spec else 0)
-            update = {"generation": generation, "annotations": metadata.annotations}
+            update = {"generation": generation, "annotations": annotations}
             self._write_job(
                 before.model_copy(update={"spec": job.spec, "metadata": before.metadata.model_copy(update=update)})
             )

@@ -25,6 +25,8 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import ANNOTATION as TARIFF
+from wattloop_operator.domain.tariff import Tariffs
 from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
@@ -110,6 +112,7 @@ class LocalRun:
         simulation: The GPUs to simulate; None for this machine's own.
         processors: The processors to measure, on a machine without a GPU; None: GPUs are measured.
         seed: Seed of every random draw.
+        tariffs: The tariffs, which are remembered with the folder; None: the remembered ones.
         command: What the output folder is for; a folder of another command is refused.
         draws_plots: Whether the results have plots.
         print_line: Prints a line on the pipeline of an ended attempt, or on a job that nothing is learned from.
@@ -124,6 +127,7 @@ class LocalRun:
     simulation: Simulation | None = None
     processors: LocalProcessorMeter | None = None
     seed: int = 0
+    tariffs: Tariffs | None = None
     command: str = "run"
     draws_plots: bool = True
     print_line: Callable[[str], None] = lambda _: None
@@ -192,6 +196,8 @@ class LocalRun:
             annotations = {ANNOTATION: self._energy_origin().value}
             source = self.job if self.processors is None else without_power_limits(self.job)
             job = local_job(source, self.seed, self.recurrences, datetime.now(UTC), annotations)
+            if self.tariffs is not None:
+                annotations[TARIFF] = self.tariffs.of(job.metadata.namespace).to_annotation()
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
             wake_event = threading.Event()

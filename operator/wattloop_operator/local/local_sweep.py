@@ -17,7 +17,7 @@ from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.batch_size_policy import DecisionKind, FixedPolicySpec, PolicyChoice
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
@@ -133,18 +133,18 @@ class Sweep:
 def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     """The job as a sweep runs it: it starts nothing by itself, stops nothing for its cost, and publishes nothing."""
     spec = job.spec
-    objective = spec.objective.model_copy(update={"metric_guard": None})
+    target = spec.objective.target.model_copy(update={"tolerance": None})
+    objective = spec.objective.model_copy(update={"target": target})
     update = {
         "trigger": Trigger(manual=ManualTrigger()),
         "run_request": None,
         "suspend": False,
-        "mode": Mode.OPTIMIZE,
+        "mode": Mode.FIXED,
         "objective": objective,
         "max_recurrences": None,
         "successful_runs_history_limit": MAX_HISTORY,
         "failed_runs_history_limit": MAX_HISTORY,
         "batch_size": spec.batch_size.model_copy(update={"learn_from": None}),
-        "policy": PolicyChoice(fixed=FixedPolicySpec()),
         "power": Power(limit=PowerLimit(mode=PowerLimitMode.NONE)),
         "retries": 0,
         "output": None,

@@ -20,6 +20,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, listing
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
@@ -47,12 +48,16 @@ class ClusterJobs:
     Args:
         reader: Reads the objects.
         kubectl_options: The options by which kubectl reads the same cluster.
+        tariffs: The tariffs.
     """
 
     gpus_unknown = ""
 
-    def __init__(self, reader: ObjectReader, kubectl_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, reader: ObjectReader, kubectl_options: Sequence[str] = (), tariffs: Tariffs = NO_TARIFFS
+    ) -> None:
         self._reader = reader
+        self._tariffs = tariffs
         self._kubectl_options = tuple(kubectl_options)
         self.viewer = reader.viewer
 
@@ -92,7 +97,8 @@ class ClusterJobs:
             return None
         job = _job(body)
         bodies = objects.namespaces[key.namespace].recurrences.get(job.metadata.uid, ())
-        snapshot = Snapshot(job=job, recurrences=tuple(_recurrence(each) for each in bodies))
+        recurrences = tuple(_recurrence(each) for each in bodies)
+        snapshot = Snapshot(job=job, recurrences=recurrences, tariff=self._tariffs.of(key.namespace))
         history = JobHistory.of_snapshot(snapshot)
         version = _history_version(job, history, bodies)
         return SourcedJob(key, history, snapshot, version, LATEST_ALONE)
@@ -138,7 +144,7 @@ class ClusterJobs:
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
         """See `JobSource`."""
-        return kept_usages(self._reader.objects(), begin)
+        return kept_usages(self._reader.objects(), begin, self._tariffs)
 
     def latest_end(self) -> datetime | None:
         """See `JobSource`."""

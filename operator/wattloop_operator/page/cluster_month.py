@@ -10,13 +10,14 @@ from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import Attribution, Usage
 from wattloop_operator.cluster.api import Body
+from wattloop_operator.domain.tariff import Tariffs
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.month_usage import MonthUsage, next_month, usage_of_job
 from wattloop_operator.page.cluster_objects import ClusterObjects
 from wattloop_operator.store import AttemptUsage
 
 
-def kept_usages(objects: ClusterObjects, begin: datetime) -> tuple[MonthUsage, ...]:
+def kept_usages(objects: ClusterObjects, begin: datetime, tariffs: Tariffs) -> tuple[MonthUsage, ...]:
     """The jobs with kept attempts that ended in the month that begins then, by namespace and name.
 
     Raises:
@@ -33,6 +34,7 @@ def kept_usages(objects: ClusterObjects, begin: datetime) -> tuple[MonthUsage, .
             *key,
             read_object(RecurringTrainingJob, objects.namespaces[key[0]].jobs[key[1]], "/".join(key)),
             found[key],
+            tariffs.of(key[0]),
         )
         for key in sorted(found)
     )

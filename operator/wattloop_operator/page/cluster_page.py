@@ -11,6 +11,7 @@ from cachetools import LRUCache
 
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerRights, ViewerTokens
+from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.page.authentication import Authentication
 from wattloop_operator.page.change_stream import INTERVAL_SECONDS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_jobs import ClusterJobs
@@ -35,21 +36,25 @@ class ViewerPages:
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
         namespace_bytes: Bytes of memory that the objects of a namespace may take.
+        tariffs: Price and carbon intensity of electricity by namespace.
     """
 
     def __init__(
         self,
         api: ClusterApi,
         streams: OpenStreams,
+        *,
         namespaces: Sequence[str],
         clock: Callable[[], float],
         namespace_bytes: int,
+        tariffs: Tariffs,
     ) -> None:
         self._reader = ClusterReader(
             api, "this cluster", namespaces, clock, remedy=REMEDY, namespace_bytes=namespace_bytes
         )
         self._rights = ViewerRights(api, clock)
         self._streams = streams
+        self._tariffs = tariffs
         self._clock = clock
         self._lock = threading.Lock()
         self._pages: LRUCache[Viewer, ViewerPage] = LRUCache(MAX_VIEWERS)
@@ -62,7 +67,7 @@ class ViewerPages:
             return self._pages[viewer]
 
     def _page(self, viewer: Viewer) -> ViewerPage:
-        source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer))
+        source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer), tariffs=self._tariffs)
         streams = ChangeStreams(
             source.version,
             self._streams,
@@ -83,6 +88,7 @@ def create_cluster_page(
     namespaces: Sequence[str] = (),
     clock: Callable[[], float] = time.monotonic,
     namespace_bytes: int = sys.maxsize,
+    tariffs: Tariffs = NO_TARIFFS,
 ) -> RequestGuard:
     """The ASGI application of the page of a cluster, behind the API server's authentication.
 
@@ -94,8 +100,11 @@ def create_cluster_page(
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
         namespace_bytes: Bytes of memory that the objects of a namespace may take.
+        tariffs: Price and carbon intensity of electricity by namespace.
     """
-    pages = ViewerPages(api, streams, namespaces, clock, namespace_bytes)
+    pages = ViewerPages(
+        api, streams, namespaces=namespaces, clock=clock, namespace_bytes=namespace_bytes, tariffs=tariffs
+    )
     sessions = Sessions(clock, is_https=is_https)
     app = Authentication(page_routes(), ViewerTokens(api, clock), sessions, pages.page_of_viewer)
     return RequestGuard(app, hosts, "https" if is_https else "http")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.quantities import Unit, target_text
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import money_saved, summary
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import NO_JOB, JobOverview, units_of_jobs
@@ -73,7 +73,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         energy_unit=units.energy.name,
         time_unit=units.time.name,
         overview=job_line(overviews[0]) if overviews else None,
-        money_saved=_money_saved(history.price, overviews),
+        money_saved=_money_saved(history.tariff, overviews),
         summary=[job.note] if job.note else summary(history).splitlines(),
         last_decision=_last_decision(job, rows),
         next_decision=following,
@@ -173,10 +173,10 @@ def _configuration(arm: ArmStatus) -> Configuration:
     return Configuration(arm.batch_size, tuple(sorted(arm.parameters.items())))
 
 
-def _money_saved(price: Price | None, overviews: Sequence[JobOverview]) -> str:
-    if price is None or not overviews:
+def _money_saved(tariff: Tariff, overviews: Sequence[JobOverview]) -> str:
+    if tariff.currency is None or not overviews:
         return ""
-    return Unit(1.0, price.currency).interval_text(money_saved(price, overviews[0].saved_energy))
+    return Unit(1.0, tariff.currency).interval_text(money_saved(tariff, overviews[0].saved_energy))
 
 
 def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStatus | None) -> BeliefView:

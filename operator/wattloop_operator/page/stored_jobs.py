@@ -16,6 +16,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import Tariffs, tariff_of
 from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, gpus_unknown, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
@@ -39,12 +40,14 @@ class StoredJobs:
     Args:
         store: The open store.
         address: The database as the user named it, for command lines; None: its name without a password.
+        tariffs: The tariffs; None: those that are remembered with the jobs of local runs.
     """
 
     viewer = ""
 
-    def __init__(self, store: Store, address: str | None = None) -> None:
+    def __init__(self, store: Store, address: str | None = None, tariffs: Tariffs | None = None) -> None:
         self._store = store
+        self._tariffs = tariffs
         self._address = store.name if address is None else address
         # Browsers keep plots by the version, and another database may be served at the same address next.
         self._nonce = secrets.token_hex(4)
@@ -122,7 +125,7 @@ class StoredJobs:
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
         """See `JobSource`."""
-        return self._once_per_version(month_usages, self._store, begin)
+        return self._once_per_version(month_usages, self._store, begin, self._tariffs)
 
     def latest_end(self) -> datetime | None:
         """See `JobSource`."""
@@ -160,20 +163,21 @@ class StoredJobs:
 
     def _history(self, key: JobKey, job: RecurringTrainingJob | None, version: str) -> JobHistory:
         """The history, whose records are read again only after a change; its settings are those of the job now."""
+        tariff = tariff_of(key.namespace, job, self._tariffs)
         with self._lock:
             known = self._histories.get(key)
         if known is not None and known[0] == version:
             kept = known[1]
             if job is None:
                 return kept
-            fresh = JobHistory.of_job(job, kept.records, kept.profiles)
+            fresh = JobHistory.of_job(job, kept.records, kept.profiles, tariff)
             return kept if fresh == kept else fresh
         if job is None:
             history = stored_history(self._store, JobSelector(key.name, key.namespace))
         else:
             uid = job.metadata.uid
             records, profiles = self._store.observations.of_job(uid), self._store.profiles.of_job(uid)
-            history = JobHistory.of_job(job, records, profiles)
+            history = JobHistory.of_job(job, records, profiles, tariff)
         with self._lock:
             self._histories[key] = version, history
         return history

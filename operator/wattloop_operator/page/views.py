@@ -330,10 +330,10 @@ class TeamLine(BaseModel):
     gpu_seconds: float | None = Field(
         description="Time of the attempts whose time is known, times their GPUs; null if none is known."
     )
-    money: list[AmountOfMoney] = Field(description="Price of the energy of the jobs that give a price, by currency.")
-    unpriced_jobs: int = Field(description="Jobs with energy that give no price.")
-    carbon_grams: float | None = Field(description="Emissions of the jobs that give a carbon intensity; null for none.")
-    jobs_without_carbon: int = Field(description="Jobs with energy that give no carbon intensity.")
+    money: list[AmountOfMoney] = Field(description="Price of the energy where the tariff has a price, by currency.")
+    unpriced_jobs: int = Field(description="Jobs with energy whose tariff has no price.")
+    carbon_grams: float | None = Field(description="Emissions where the tariff has a carbon intensity; null for none.")
+    jobs_without_carbon: int = Field(description="Jobs with energy whose tariff has no carbon intensity.")
 
 
 class MonthLine(BaseModel):
@@ -348,8 +348,8 @@ class MonthLine(BaseModel):
     gpu_seconds: float | None = Field(
         description="Time of the attempts whose time is known, times their GPUs; null if none is known."
     )
-    money: AmountOfMoney | None = Field(description="Price of the energy; null if the job gives no price.")
-    carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the job gives no intensity.")
+    money: AmountOfMoney | None = Field(description="Price of the energy; null if the tariff has no price.")
+    carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the tariff has no intensity.")
 
 
 class MonthView(BaseModel):

@@ -30,7 +30,7 @@ from wattloop_operator.reconcile.job.recurrences import (
     beyond_history_limits,
     deleted_active_events,
     deleted_events,
-    forget_actions,
+    learn_since_actions,
 )
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import CORRECTED_BY_A_CHANGE, Readiness, start_actions
@@ -51,7 +51,7 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult(())
-    forgotten = forget_actions(snapshot)
+    forgotten = learn_since_actions(snapshot)
     if forgotten:
         return ReconcileResult(forgotten)
     actions: list[Action] = list(_record(snapshot))

@@ -1,8 +1,7 @@
 """Configurations: the arms of a job, each a batch size with a value of every further parameter.
 
-A parameter has a scale, which says how the distance between its values is measured: `Log` (positive
-numbers, such as a learning rate), `Linear` (numbers) or `Choice` (values without an order). A job
-without parameters has one arm per batch size.
+The scale of a parameter says how the distance between its values is measured. It follows from the
+candidates: see `scale_of`. A job without parameters has one arm per batch size.
 """
 
 from __future__ import annotations
@@ -45,13 +44,11 @@ class Parameter:
 
     Attributes:
         name: Its name.
-        scale: How the distance between two values is measured.
         candidates: The values to choose from, distinct, as text; they include the default.
         default: The user's own choice.
     """
 
     name: str
-    scale: Scale
     candidates: tuple[str, ...]
     default: str
 
@@ -59,22 +56,24 @@ class Parameter:
         """Check the candidates.
 
         Raises:
-            ValueError: The default is no candidate, or a value does not fit the scale or occurs twice.
+            ValueError: The default is no candidate, or a value occurs twice.
         """
         if self.default not in self.candidates:
             raise ValueError(f"parameter {self.name}: the default {self.default} is not one of its candidates")
-        values: list[str] | list[float] = list(self.candidates)
-        if self.scale is not Scale.CHOICE:
-            values = [_number(self, text) for text in self.candidates]
-        if len(set(values)) < len(values):
+        if len(set(_numbers(self.candidates) or self.candidates)) < len(self.candidates):
             raise ValueError(f"parameter {self.name}: a candidate occurs twice in {', '.join(self.candidates)}")
+
+    @cached_property
+    def scale(self) -> Scale:
+        """How the distance between two values is measured."""
+        return scale_of(self.candidates)
 
     @cached_property
     def coordinates(self) -> dict[str, float]:
         """Coordinate of each candidate, 0 for the default; of a choice, its position among the candidates.
 
         Example:
-            >>> Parameter("learning_rate", Scale.LOG, ("0.1", "0.4"), "0.1").coordinates
+            >>> Parameter("learning_rate", ("0.1", "0.4"), "0.1").coordinates
             {'0.1': 0.0, '0.4': 2.0}
         """
         if self.scale is Scale.CHOICE:
@@ -87,32 +86,38 @@ class Parameter:
         return {text: (number - default) / extent * LINEAR_RANGE for text, number in numbers.items()}
 
 
-def inferred_scale(candidates: Sequence[str]) -> Scale:
-    """The scale of candidates whose scale is not given.
+def scale_of(candidates: Sequence[str]) -> Scale:
+    """How the distance between two values of these candidates is measured.
+
+    LOG if all are positive numbers and their ratios, in rising order, are nearer to each other than their differences:
+    the logarithms of the ratios vary less between the largest and the smallest. Two candidates have one ratio and one
+    difference: LOG if the larger one is at least twice the smaller one, because the model would take two values within
+    a factor of two for almost the same. LINEAR for other numbers, CHOICE for other values.
 
     Example:
-        >>> [inferred_scale(each).value for each in (("0.1", "1e-2"), ("0", "0.5"), ("adam", "sgd"))]
+        >>> [scale_of(each).value for each in (("0.03", "0.1", "0.3"), ("10", "20", "30"), ("adam", "sgd"))]
         ['log', 'linear', 'choice']
     """
-    numbers = [number for text in candidates if (number := _as_number(text)) is not None]
-    if len(numbers) < len(candidates):
+    numbers = _numbers(candidates)
+    if numbers is None:
         return Scale.CHOICE
-    return Scale.LOG if min(numbers) > 0 else Scale.LINEAR
+    ordered = sorted(set(numbers))
+    if ordered[0] <= 0:
+        return Scale.LINEAR
+    pairs = list(itertools.pairwise(ordered))
+    ratios = [math.log(larger / smaller) for smaller, larger in pairs]
+    if len(pairs) < 2:
+        return Scale.LOG if pairs and ratios[0] >= math.log(2) else Scale.LINEAR
+    differences = [larger - smaller for smaller, larger in pairs]
+    # The quotients of largest and smallest, without a division by a ratio that rounds to 0.
+    return Scale.LOG if max(ratios) * min(differences) < max(differences) * min(ratios) else Scale.LINEAR
 
 
-def _as_number(text: str) -> float | None:
-    return float(text) if re.fullmatch(NUMBER_PATTERN, text) else None
-
-
-def _number(parameter: Parameter, text: str) -> float:
-    positive = parameter.scale is Scale.LOG
-    expected = "a positive number" if positive else "a number"
-    number = _as_number(text)
-    if number is None or (positive and number <= 0):
-        raise ValueError(
-            f"parameter {parameter.name}: found {text}, expected {expected}, as its scale is {parameter.scale.value}"
-        )
-    return number
+def _numbers(candidates: Sequence[str]) -> list[float] | None:
+    """The candidates as numbers; None if one of them is not a number."""
+    return (
+        [float(text) for text in candidates] if all(re.fullmatch(NUMBER_PATTERN, text) for text in candidates) else None
+    )
 
 
 @dataclass(frozen=True, order=True)

@@ -42,10 +42,10 @@ class FixedPolicy:
         left = feasible_arms(space, crashes_in_a_row(space, context.observations), self.crash_budget)
         if arm in left.crashed:
             raise NoFeasibleArmError(
-                f"the default batch size {default} crashed {left.crashed[arm]} times in a row and policy default runs "
-                "no other; check the logs of the last attempts, then fix the training or set another default or policy"
+                f"the default batch size {default} crashed {left.crashed[arm]} times in a row, and no other one may "
+                "run; check the logs of the last attempts, then fix the training, or set another default"
             )
-        reason = f"policy default always runs the default batch size {default}"
+        reason = f"always the default batch size {default}"
         return Decision(
             default.batch_size,
             ChoiceKind.DEFAULT,

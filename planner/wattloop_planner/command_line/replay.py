@@ -14,8 +14,6 @@ from wattloop_planner.bandit.configuration import (
     Configuration,
     ConfigurationSpace,
     Parameter,
-    Scale,
-    inferred_scale,
 )
 from wattloop_planner.bandit.named_policies import POLICIES
 from wattloop_planner.observations import PARAMETER_PREFIX
@@ -30,7 +28,7 @@ def add_history_arguments(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument("--default-batch-size", type=int, metavar="SIZE", help="one of the arms")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUES", help="a further parameter "
                         "that the policy chooses, for example learning_rate=0.1,0.2,0.4; the first value is the "
-                        "default, and :log, :linear or :choice may follow; its column is param:NAME")  # fmt: skip
+                        "default; its column is param:NAME")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of random draws (default: 0)")
     parser.add_argument("--window", type=int, metavar="W", help="number of observations that the policy uses")
     parser.add_argument("--output", metavar="FILE", help="CSV: one row per step; - for stdout. With a database: the "
@@ -81,7 +79,7 @@ def given_parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
     """The parameters in ``--parameter``.
 
     Raises:
-        UsageError: A parameter is malformed or repeated, or its values do not fit its scale.
+        UsageError: A parameter is malformed or repeated.
     """
     parameters = tuple(_parameter(text) for text in texts)
     if len({parameter.name for parameter in parameters}) < len(parameters):
@@ -90,14 +88,13 @@ def given_parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
 
 
 def _parameter(text: str) -> Parameter:
-    name, _, rest = text.partition("=")
-    values, colon, scale = rest.partition(":")
+    name, _, values = text.partition("=")
     candidates = tuple(part.strip() for part in values.split(","))
-    if not name or not all(candidates) or (colon and scale not in tuple(Scale)):
-        expected = "NAME=VALUES or NAME=VALUES:SCALE, for example learning_rate=0.1,0.2,0.4:log"
+    if not name or not all(candidates):
+        expected = "NAME=VALUES, for example learning_rate=0.1,0.2,0.4"
         raise UsageError(f"--parameter: found {shown(text)}, expected {expected}")
     try:
-        return Parameter(name, Scale(scale) if colon else inferred_scale(candidates), candidates, candidates[0])
+        return Parameter(name, candidates, candidates[0])
     except ValueError as error:
         raise UsageError(f"--parameter: {error}") from None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import MeasuredLimit
-from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
+from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, scale_of
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import PARAMETER_PREFIX
 from wattloop_planner.simulation.traces import LEARNING_RATE, TrainingPath
@@ -23,31 +23,28 @@ class ParameterOption:
     Attributes:
         name: Its name.
         default: The user's own value.
-        scale: Its scale; None: inferred from the values in the train file.
     """
 
     name: str
     default: str
-    scale: Scale | None
 
 
 def parameter_options(text: str) -> tuple[ParameterOption, ...]:
-    """Parse ``name=default[:scale]``, separated by commas.
+    """Parse ``name=default``, separated by commas.
 
     Raises:
         ValueError: The text is malformed, or a name occurs twice.
 
     Example:
-        >>> parameter_options("learning_rate=0.1:log, optimizer=adam")[1]
-        ParameterOption(name='optimizer', default='adam', scale=None)
+        >>> parameter_options("learning_rate=0.1, optimizer=adam")[1]
+        ParameterOption(name='optimizer', default='adam')
     """
     found = []
     for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        default, colon, scale = value.partition(":")
+        name, equals, default = part.strip().partition("=")
         if not (name and equals and default):
             raise ValueError
-        found.append(ParameterOption(name, default, Scale(scale) if colon else None))
+        found.append(ParameterOption(name, default))
     if len({option.name for option in found}) < len(found):
         raise ValueError
     return tuple(found)
@@ -65,7 +62,7 @@ def parameters_of_paths(
 
     Raises:
         InputError: A parameter has no column, or one that is not chosen has several values.
-        UsageError: A default is not in the file, or the values do not fit a scale.
+        UsageError: A default is not in the file, or a value is there in two notations.
     """
     values: dict[str, dict[str, int]] = {}
     for path in paths:
@@ -83,8 +80,7 @@ def _parameter(source: str, option: ParameterOption, candidates: list[str]) -> P
     if not candidates:
         column = f"{PARAMETER_PREFIX}{option.name}"
         raise InputError(source, "no such column", f"a column {column} with the values to choose from", 1, column)
-    scale = option.scale or inferred_scale(candidates)
-    if scale is not Scale.CHOICE:
+    if scale_of(candidates) is not Scale.CHOICE:
         candidates = sorted(candidates, key=_number)
     default = next((each for each in candidates if each == option.default or _equal(each, option.default)), None)
     if default is None:
@@ -93,7 +89,7 @@ def _parameter(source: str, option: ParameterOption, candidates: list[str]) -> P
             f"the values in {source}"
         )
     try:
-        return Parameter(option.name, scale, tuple(candidates), default)
+        return Parameter(option.name, tuple(candidates), default)
     except ValueError as error:
         raise UsageError(f"--parameters: {error}; the values are from {source}") from None
 

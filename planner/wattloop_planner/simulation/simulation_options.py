@@ -177,9 +177,9 @@ OPTIONS: dict[str, SimulationOption] = {
     ),
     "parameters": SimulationOption(
         lambda text: parameter_options(text) if text else (),
-        "NAME=DEFAULT, or NAME=DEFAULT:SCALE with the scale log, linear or choice, separated by commas",
+        "NAME=DEFAULT, separated by commas",
         "",
-        "further parameters that the policy chooses, each NAME=DEFAULT[:SCALE]; their candidates are the values in "
+        "further parameters that the policy chooses, each NAME=DEFAULT; their candidates are the values in "
         "the train file's column param:NAME, or learning_rate",
     ),
     "curves": SimulationOption(

@@ -27,6 +27,7 @@ INVALID: tuple[dict[str, tuple[Any, str]], ...] = (
         "operator.nodeSelector": ({"gpu": True}, "at '/operator/nodeSelector/gpu': got boolean, want string"),
         "commonLabels": ({"a": 1}, "at '/commonLabels/a': got number, want string"),
         "imagePullSecrets": (["key"], "at '/imagePullSecrets/0': got string, want object"),
+        "tariff": ({"currency": "EUR"}, "at '/tariff': properties 'perKilowattHour' required, if 'currency' exists"),
         "database.type": ("mysql", "at '/database/type': value must be one of 'sqlite', 'postgresql'"),
         "database.sqlite.size": ("big", "at '/database/sqlite/size'"),
         "reporting.url": ("wattloop.example", "at '/reporting/url'"),

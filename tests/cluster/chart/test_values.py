@@ -48,6 +48,8 @@ AFFINITY = {"nodeAffinity": {}}
 EGRESS = {"ports": [{"port": 1}]}
 DIGEST = "sha256:" + "0" * 64
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+PRICE = {"currency": "EUR", "perKilowattHour": "0.25"}
+TARIFF_FILE = "--tariff=/etc/wattloop/tariff/tariff.yaml"
 
 
 Row = tuple[str, Any, str, str, Any, dict[str, Any]]
@@ -193,6 +195,16 @@ TABLE: list[Row] = [
         "spec.podMetricsEndpoints[0].interval",
         "5s",
         MONITORED,
+    ),
+    ("tariff", PRICE, "Deployment/operator", f"{OPERATOR}.args[--tariff]", TARIFF_FILE, {}),
+    ("tariff", PRICE, "Deployment/ui", f"{UI}.args[--tariff]", TARIFF_FILE, SEEN),
+    (
+        "tariff",
+        PRICE,
+        "ConfigMap/operator",
+        "data",
+        {"tariff.yaml": 'currency: EUR\nperKilowattHour: "0.25"\n'},
+        {},
     ),
     ("metrics.alerts.enabled", True, "PrometheusRule", "spec.groups[wattloop-agent].rules[0].for", "5m", {}),
     ("metrics.alerts.labels", LABELS, "PrometheusRule", "metadata.labels.team", "trains", ALERTED),

@@ -48,7 +48,7 @@ def recurrence(uid: str, index: int, batch_size: int) -> dict[str, Any]:
             "learningRateScale": "1",
             "energyWeightPercent": 100,
             "decision": {
-                "policy": "thompsonSampling",
+                "policy": "ThompsonSampling",
                 "kind": "Trial",
                 "reason": "every batch size is tried",
                 "seed": "1",

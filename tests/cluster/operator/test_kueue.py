@@ -248,7 +248,8 @@ def test_a_job_that_is_deleted_while_it_waits_is_cancelled_and_not_started_again
 def test_a_result_that_arrives_during_the_wait_leads_to_a_new_decision(
     queue: str, driven: DrivenJob, kubectl: ClusterCommand, clock: TestClock
 ) -> None:
-    concurrent = {"queue": {"name": "team"}, "concurrencyPolicy": "Allow", "policy": {"zeus": {}}}
+    sizes = {"default": 64, "candidates": [32, 64], "policy": "Zeus"}
+    concurrent = {"queue": {"name": "team"}, "concurrencyPolicy": "Allow", "batchSize": sizes}
     driven.begin(**concurrent)
     await_suspended(driven.cluster, queue, driven.name_of(), suspended=False)
     training = driven.train()

@@ -76,13 +76,11 @@ def test_the_spec_of_a_workload_is_preserved_as_written() -> None:
     ("name", "policy"),
     [
         ("minimal", PolicyName.THOMPSON_SAMPLING),
-        ("policy-thompson-sampling", PolicyName.THOMPSON_SAMPLING),
         ("policy-zeus", PolicyName.ZEUS),
-        ("policy-fixed", PolicyName.FIXED),
     ],
 )
 def test_the_default_policy_is_thompson_sampling(name: str, policy: PolicyName) -> None:
-    assert RecurringTrainingJob.from_wire(manifest(name)).spec.policy.name == policy
+    assert RecurringTrainingJob.from_wire(manifest(name)).spec.batch_size.policy == policy
 
 
 def test_a_model_is_immutable_and_rejects_unknown_fields() -> None:

@@ -19,13 +19,12 @@ USAGE = "gpuEnergyJoules durationSeconds devices gpuProduct attribution coverage
 # The fields that each function writes, by the path of the object that has them.
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
-        "rtj.status": "observedGeneration conditions active lastScheduleTime state failure runRequest forgotten "
+        "rtj.status": "observedGeneration conditions active lastScheduleTime state failure runRequest learnSince "
         "learning published totals savings recentRecurrences",
         "rtj.status.totals": "recurrences attempts reached failed missed",
     },
-    "reconcile.job.recurrences:forget_actions": {
-        "rtj.status.forgotten": "token beforeRecurrence batchSizes",
-        "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
+    "reconcile.job.recurrences:learn_since_actions": {
+        "rtj.status.learnSince": "text recurrence",
     },
     "reconcile.job.status:_run_request": {"rtj.status.runRequest": "value ended result failed"},
     "reconcile.job.status:_published": {"rtj.status.published": "path recurrence time"},

@@ -96,7 +96,7 @@ def test_an_interrupted_and_a_killed_run_end_with_the_rows_of_an_undisturbed_one
     local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Few recurrences are worth no trial to the default policy; the published one prunes from the first on.
-    local_job.job(SEEDED, policy={"zeus": {}})
+    local_job.job(SEEDED, batchSize={"policy": "Zeus"})
     undisturbed = tmp_path / "undisturbed"
     assert local_job.run("--recurrences", "4", output=undisturbed) == 0
     for index, number, code in ((0, signal.SIGINT, 130), (1, signal.SIGKILL, -signal.SIGKILL)):
@@ -227,7 +227,7 @@ def test_a_target_that_nothing_reaches_costs_one_attempt_per_run_and_is_logged_o
 @pytest.mark.parametrize(
     "change",
     [
-        {"policy": {"thompsonSampling": {}, "forget": {"token": "data of March"}}},
+        {"learnSince": "data of March"},
         # Of the same metric the curves of the earlier runs say when they reached another threshold.
         {"objective": {"target": {"metric": "recall", "threshold": "0.3"}, "maxEpochs": 20}},
     ],

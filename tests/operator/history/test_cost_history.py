@@ -6,7 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from wattloop_operator.api.objective import Price
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import costs_of, saving_sentence, summary
 from wattloop_operator.history.rows import rows_of
 from wattloop_planner.bandit.configuration import Configuration
@@ -53,9 +53,9 @@ def test_no_sentence_claims_the_value_of_a_saving_whose_interval_has_both_signs(
 
 def test_the_saved_energy_has_its_price_with_its_interval(history: Make, record: Make) -> None:
     records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
-    price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
+    tariff = Tariff(currency="EUR", per_kilowatt_hour=Decimal(360))
     # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
-    assert "At its price, that energy cost 0.15 EUR less (0.0" in saving_sentence(history(*records, price=price))
+    assert "At its price, that energy cost 0.15 EUR less (0.0" in saving_sentence(history(*records, tariff=tariff))
 
 
 def test_the_sentence_has_the_figures_of_the_live_page(history: Make, record: Make) -> None:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from support.databases.many_jobs import NAMESPACE, job_body
 from support.databases.sample_record import RECORD
 from wattloop_operator.domain.records import LateUsage
+from wattloop_operator.domain.tariff import ANNOTATION as TARIFF
+from wattloop_operator.domain.tariff import Tariff, Tariffs
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.history.focus import write_focus
 from wattloop_operator.history.month_usage import month_begin, month_usages
@@ -63,15 +66,18 @@ def test_gpu_time_is_unknown_where_the_number_of_gpus_is(store: Store) -> None:
     assert march.gpu_seconds is None
 
 
-def test_price_and_carbon_are_those_of_the_job_and_unknown_without_them(store: Store) -> None:
+def test_price_and_carbon_are_those_of_the_tariff_and_unknown_without_one(store: Store) -> None:
     ended(store, MARCH)
     (without,) = month_usages(store, MARCH)
     assert (without.money_amount, without.currency, without.carbon_grams, without.queue) == (None, "", None, "")
     body = job_body("own")
-    objective = {"price": {"currency": "EUR", "perKilowattHour": "0.31"}, "carbon": {"gramsPerKilowattHour": "380"}}
-    body["spec"] |= {"objective": body["spec"]["objective"] | objective, "queue": {"name": "research"}}
+    tariff = Tariff.from_wire({"currency": "EUR", "perKilowattHour": "0.31", "gramsPerKilowattHour": 380})
+    body["metadata"]["annotations"] = {TARIFF: tariff.to_annotation()}
+    body["spec"] |= {"queue": {"name": "research"}}
     store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
     (found,) = month_usages(store, MARCH)
+    other = Tariffs(namespaces={NAMESPACE: Tariff(grams_per_kilowatt_hour=Decimal(100))})
+    assert month_usages(store, MARCH, other) == (replace(found, money_amount=None, currency="", carbon_grams=100.0),)
     assert (found.money_amount, found.currency, found.carbon_grams, found.queue) == (0.31, "EUR", 380.0, "research")
     text = io.StringIO()
     write_focus(text, [without, found], MARCH)

@@ -36,7 +36,7 @@ def ended(index: int, **changes: Any) -> ObservationRecord:
 
 
 def running(index: int, reason: str = "r", progress: dict[str, Any] | None = None, **spec: Any) -> TrainingRecurrence:
-    decision = {"policy": "fixed", "kind": "Sample", "reason": reason, "seed": "1", "digest": "d"}
+    decision = {"policy": "ThompsonSampling", "kind": "Sample", "reason": reason, "seed": "1", "digest": "d"}
     status: dict[str, Any] = {"startTime": "2026-03-01T12:00:00Z"}
     if progress is not None:
         status["progress"] = progress

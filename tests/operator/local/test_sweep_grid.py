@@ -76,8 +76,7 @@ def test_the_table_has_the_last_run_of_each_point_that_was_not_interrupted() -> 
 
 def test_an_attempt_at_a_point_has_its_batch_size_its_limit_and_no_stop() -> None:
     spec = {
-        "batchSize": {"default": 64, "candidates": [16, 64], "learningRateScaling": "Linear"},
-        "policy": {"zeus": {}},
+        "batchSize": {"default": 64, "candidates": [16, 64], "learningRateScaling": "Linear", "policy": "Zeus"},
     }
     backend = ModelBackend(grid_job(job(**spec, output={"directory": "/models"})))
     seeds: dict[int, set[str]] = {}

@@ -12,6 +12,7 @@ from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS, Viewer
+from wattloop_operator.domain.tariff import NO_TARIFFS
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, OpenStreams
 from wattloop_operator.page.cluster_page import ViewerPages, create_cluster_page
@@ -285,7 +286,14 @@ def test_a_user_with_many_sessions_ends_his_own_oldest_alone() -> None:
 def test_a_viewer_with_many_open_pages_leaves_streams_to_others(cluster: ReviewedCluster) -> None:
     async def open_all() -> tuple[int, str, str]:
         server = OpenStreams()
-        pages = ViewerPages(ClusterApi(cluster), server, (), lambda: cluster.now, MEBIBYTE)
+        pages = ViewerPages(
+            ClusterApi(cluster),
+            server,
+            namespaces=(),
+            clock=lambda: cluster.now,
+            namespace_bytes=MEBIBYTE,
+            tariffs=NO_TARIFFS,
+        )
         # Each of a user's tokens has an identifier of its own.
         names = ["ann", "ann", "bob", "root", "eve", "joe"]
         extras = [(("authentication.kubernetes.io/credential-id", (str(each),)),) for each in range(len(names))]

@@ -38,7 +38,8 @@ class RecurringJob(RuleBasedStateMachine):
         trigger=st.sampled_from(TRIGGERS),
         concurrency=st.sampled_from(["Allow", "Forbid", "Replace"]),
         retries=st.integers(0, 2),
-        policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
+        mode=st.sampled_from(["Optimize", "Fixed"]),
+        policy=st.sampled_from(["ThompsonSampling", "Zeus"]),
         histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
         timeout=st.sampled_from([0, 10]),
     )
@@ -47,7 +48,8 @@ class RecurringJob(RuleBasedStateMachine):
         trigger: dict[str, Any],
         concurrency: str,
         retries: int,
-        policy: dict[str, Any],
+        mode: str,
+        policy: str,
         histories: tuple[int, int],
         timeout: int,
     ) -> None:
@@ -57,7 +59,8 @@ class RecurringJob(RuleBasedStateMachine):
                 trigger=trigger,
                 concurrencyPolicy=concurrency,
                 retries=retries,
-                policy=policy,
+                mode=mode,
+                batchSize={"policy": policy},
                 successfulRunsHistoryLimit=histories[0],
                 failedRunsHistoryLimit=histories[1],
                 activeDeadlineSeconds=1200,
@@ -147,8 +150,7 @@ class RecurringJob(RuleBasedStateMachine):
     @rule()
     def user_forgets_what_was_learned(self) -> None:
         self.request += 1
-        policy = {**self.backend.job.to_wire()["spec"]["policy"], "forget": {"token": f"token {self.request}"}}
-        self.backend.change_spec(policy=policy)
+        self.backend.change_spec(learnSince=f"text {self.request}")
 
     @rule(threshold=st.sampled_from(["0.4", "0.9"]))
     def user_changes_the_target(self, threshold: str) -> None:

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, Scale
+from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, scale_of
 from wattloop_planner.bandit.kernel import parameter_coordinates, parameter_neighbours, prior_covariance, prior_mean
 from wattloop_planner.bandit.priors import EPOCH_COST, EPOCHS, OTHER_GPU
 
-RATE = Parameter("learning_rate", Scale.LOG, ("0.1", "0.4", "1.6"), "0.4")
-DROPOUT = Parameter("dropout", Scale.LINEAR, ("0", "0.3", "0.1"), "0.1")
-OPTIMIZER = Parameter("optimizer", Scale.CHOICE, ("sgd", "adam", "lion"), "adam")
+RATE = Parameter("learning_rate", ("0.1", "0.4", "1.6"), "0.4")
+DROPOUT = Parameter("dropout", ("0", "0.3", "0.1"), "0.1")
+OPTIMIZER = Parameter("optimizer", ("sgd", "adam", "lion"), "adam")
 SIZES = (16, 32, 128)
 SPACE = ConfigurationSpace(SIZES, 32, (RATE, DROPOUT, OPTIMIZER))
 spaces = st.builds(
@@ -93,15 +93,45 @@ def test_a_parameter_changes_the_cost_of_an_epoch_much_less_than_the_epochs() ->
 
 
 @pytest.mark.parametrize(
-    ("scale", "candidates", "default", "message"),
+    ("candidates", "default", "message"),
     [
-        (Scale.LOG, ("0", "1"), "1", "found 0, expected a positive number"),
-        (Scale.LINEAR, ("a", "1"), "1", "found a, expected a number"),
-        (Scale.LINEAR, ("nan", "1"), "1", "found nan, expected a number"),
-        (Scale.LOG, ("0.1", "1e-1"), "0.1", "occurs twice"),
-        (Scale.CHOICE, ("a", "b"), "c", "the default c is not one of its candidates"),
+        (("0.1", "1e-1"), "0.1", "occurs twice"),
+        (("a", "b"), "c", "the default c is not one of its candidates"),
     ],
 )
-def test_invalid_candidates_are_refused(scale: Scale, candidates: tuple[str, ...], default: str, message: str) -> None:
+def test_invalid_candidates_are_refused(candidates: tuple[str, ...], default: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Parameter("p", scale, candidates, default)
+        Parameter("p", candidates, default)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "scale"),
+    [
+        # A learning rate, a weight decay, a number of units: equal ratios, or nearly.
+        ("0.03 0.1 0.3", "log"),
+        ("1e-5 1e-4 1e-3 1e-2", "log"),
+        ("128 256 512", "log"),
+        ("0.05 0.2 0.8", "log"),
+        # A dropout, a number of layers: equal differences, or nearly.
+        ("10 20 30", "linear"),
+        ("0.1 0.3 0.5", "linear"),
+        ("0.85 0.9 0.95 0.99", "linear"),
+        ("1 2 3 4", "linear"),
+        # What is not positive has no ratio.
+        ("0 0.001 0.01 0.1", "linear"),
+        ("-1 1 100", "linear"),
+        # Two candidates, and one.
+        ("0.001 0.1", "log"),
+        ("0.1 0.2", "log"),
+        ("0.9 0.99", "linear"),
+        ("0.1", "linear"),
+        # Not all are numbers.
+        ("adam sgd", "choice"),
+        ("0.1 adam", "choice"),
+        ("0.1 nan", "choice"),
+        ("0.1 1_0", "choice"),
+    ],
+)
+def test_the_scale_follows_from_the_candidates(candidates: str, scale: str) -> None:
+    values = candidates.split()
+    assert scale_of(values) == scale_of(values[::-1]) == scale

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop.wire.environment import RunTarget
-from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
+from wattloop_planner.bandit.configuration import Configuration, Parameter
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.metric_curve import MetricCurve
@@ -18,7 +18,7 @@ CURVE = MetricCurve((1.0, 2.5), (0.5, 0.75))
 TARGET = RunTarget("accuracy", 0.9, maximize=True, consecutive_evaluations=2)
 OBSERVATION = Observation(3, 1, 64, Outcome.REACHED, 7.5, 1000.0, 90.0, 400.0, "GPU", 100.0, 9.0)
 CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (Configuration(32),), "GPU", 5, 50)
-LEARNING_RATE = Parameter("learning_rate", Scale.LOG, ("0.1", "1"), "0.1")
+LEARNING_RATE = Parameter("learning_rate", ("0.1", "1"), "0.1")
 WITH_CURVE = replace(CONTEXT, observations=(replace(OBSERVATION, curve=CURVE),), target=TARGET)
 FULL_OBSERVATION = replace(
     OBSERVATION,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
+from wattloop_planner.bandit.configuration import Configuration, Parameter
 from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -16,8 +16,8 @@ from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES = (32, 64, 128, 256, 512, 1024)
-RATE = Parameter("learning_rate", Scale.LOG, ("0.05", "0.2", "0.8"), "0.05")
-OPTIMIZER = Parameter("optimizer", Scale.CHOICE, ("sgd", "adam"), "sgd")
+RATE = Parameter("learning_rate", ("0.05", "0.2", "0.8"), "0.05")
+OPTIMIZER = Parameter("optimizer", ("sgd", "adam"), "sgd")
 MAX_POWER_WATTS = 400.0
 
 
@@ -213,7 +213,7 @@ def test_the_unit_of_a_linear_parameter_changes_no_decision() -> None:
     decisions = []
     for factor in (1, 1000):
         values = [f"{factor * each:g}" for each in (0.0, 0.25, 0.5)]
-        parameter = Parameter("dropout", Scale.LINEAR, tuple(values), values[0])
+        parameter = Parameter("dropout", tuple(values), values[0])
         observations = tuple(
             replace(o, parameters=(("dropout", values[0]),))
             for _, o in SyntheticJob().runs(ThompsonSamplingPolicy(), 1)

@@ -157,8 +157,7 @@ def test_parameters_are_read_from_the_history_and_written_with_each_decision(tmp
     [
         ("learning_rate", "expected NAME=VALUES"),
         ("learning_rate=0.1,,1", "expected NAME=VALUES"),
-        ("learning_rate=0.1,1:cubic", "expected NAME=VALUES"),
-        ("learning_rate=0.1,a:log", "found a, expected a positive number"),
+        ("learning_rate=0.1,1e-1", "occurs twice"),
         ("learning_rate=" + ",".join(map(str, range(1, 101))), "found 300 configurations"),
         ("learning_rate=0.1,1.6", "line 3, column param:learning_rate: found '0.4', expected one of 0.1, 1.6"),
         ("dropout=0.1,0.4", "found parameter learning_rate, expected --parameter learning_rate=VALUES"),

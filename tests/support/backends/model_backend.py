@@ -23,6 +23,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.history.replayed_decisions import ReplayedDecision, replayed_decisions
 from wattloop_operator.reconcile import actions
@@ -46,13 +47,13 @@ class KilledError(Exception):
 
 
 def job(**changes: Any) -> RecurringTrainingJob:
-    """A job with these fields of its spec changed, in wire form."""
+    """A job with these fields of its spec changed, in wire form; of the batch sizes, those fields alone."""
     spec: dict[str, Any] = {
         "trigger": {"interval": {"seconds": 3600}},
         "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
-        "batchSize": {"default": 64, "candidates": [16, 32, 64, 128]},
         "template": {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits"}]}}}},
         **changes,
+        "batchSize": {"default": 64, "candidates": [16, 32, 64, 128], **changes.get("batchSize", {})},
     }
     return RecurringTrainingJob.from_wire(
         {
@@ -94,6 +95,7 @@ class ModelBackend:
     agent_report_timeout_seconds: int = 0
     reads_output: bool = True
     recurrences_option: str = ""
+    tariff: Tariff = NO_TARIFF
     policies: PolicyCache = field(default_factory=PolicyCache)
     actions_until_killed: int | None = None
     killed_after: bool = False
@@ -132,6 +134,7 @@ class ModelBackend:
             observed_since=self.observed_since,
             reads_output=self.reads_output,
             recurrences_option=self.recurrences_option,
+            tariff=self.tariff,
             policies=self.policies,
         )
 

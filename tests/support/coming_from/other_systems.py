@@ -42,7 +42,10 @@ COST = python(
     "from wattloop.energy.cost import CostModel\n"
     "assert CostModel(0.5, 300.0).cost_joules(1000.0, 10.0) == 0.5 * 1000.0 + 0.5 * 300.0 * 10.0"
 )
-PRICE = {"currency": "EUR", "perKilowattHour": "0.31"}
+TARIFF = python(
+    "from wattloop_operator.domain.tariff import Tariffs\n"
+    "Tariffs.from_wire({'currency': 'EUR', 'perKilowattHour': 0.31, 'gramsPerKilowattHour': 380})"
+)
 PROBED = {"parameters": [{"name": "learning_rate", "values": ["0.1"]}, {"name": "dropout", "values": ["0.2"]}]}
 
 BASSOON: dict[str, Way] = {
@@ -56,7 +59,7 @@ BASSOON: dict[str, Way] = {
     "--warmup_iters, --profile_iters": job(probes={"warmUpSteps": 2, "steps": 5}),
     "the whole grid each time": job(probes={"maxTrials": 8, "maxTimePercent": 20}),
     "--eta_knob": job(objective={"energyWeightPercent": 70}),
-    "--beta_knob": job(objective={"earlyStop": {"costRatioPercent": 300}}),
+    "--beta_knob": Reason("a constant, with the published value"),
     "--target_metric, --max_epochs": job(objective={"target": {"threshold": "0.9"}, "maxEpochs": 30}),
     "--b_0, --lr_0, --dropout_0": job(batchSize={"default": 32}),
     "--b_min, --b_max": job(batchSize={"candidates": [64, 128, 256]}, probes={"batchSize": [64, 128]}),
@@ -113,8 +116,8 @@ ZEUS: dict[str, Way] = {
     "zeus.monitor.power: PowerMonitor": MONITOR,
     "zeus.monitor.power_streaming": STREAM,
     "zeus.monitor.temperature": NOT_NEEDED,
-    "zeus.monitor.price": job(objective={"price": PRICE}),
-    "zeus.monitor.carbon": job(objective={"carbon": {"gramsPerKilowattHour": "380"}}),
+    "zeus.monitor.price": TARIFF,
+    "zeus.monitor.carbon": TARIFF,
     "python -m zeus.monitor energy": MONITOR,
     "python -m zeus.show_env": commands("--version"),
     "zeus.profile: measure": python("from wattloop import PowerLimitOptimizer\nassert PowerLimitOptimizer"),

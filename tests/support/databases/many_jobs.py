@@ -147,7 +147,7 @@ def _records(name: str, count: int) -> Iterator[ObservationRecord]:
 def running_recurrence(job: str, **progress: Any) -> dict[str, Any]:
     """A TrainingRecurrence that runs, with its curve and where it is expected to stop."""
     target = {"metric": "accuracy", "direction": "Maximize", "threshold": "0.95", "consecutiveEvaluations": 1}
-    decision = {"policy": "thompsonSampling", "kind": "Trial", "reason": "a trial of 64", "seed": "1", "digest": "d"}
+    decision = {"policy": "ThompsonSampling", "kind": "Trial", "reason": "a trial of 64", "seed": "1", "digest": "d"}
     gpu = {"uuid": "GPU-0", "startEnergyMillijoules": 0, "energyMillijoules": 500_000}
     return {
         "apiVersion": "wattloop.dev/v1alpha1",

@@ -116,9 +116,9 @@ class LocalJob:
             "spec": {
                 "trigger": {"manual": {}},
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 20},
-                "batchSize": {"default": 32, "candidates": [8, 16, 32]},
                 "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
                 **spec,
+                "batchSize": {"default": 32, "candidates": [8, 16, 32], **spec.get("batchSize", {})},
             },
         }
         YAML().dump(document, self.manifest)

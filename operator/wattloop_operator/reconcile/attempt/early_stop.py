@@ -17,7 +17,7 @@ from decimal import Decimal
 
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.quantities import epochs_text, metric_text
@@ -45,7 +45,7 @@ MIN_RELATIVE_LOSS = 0.5
 # spike of the loss that heals within an epoch.
 EVALUATIONS_AWAY = 3
 # Decisions of a policy, which reviews them. The others were made without it.
-REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.COMPARISON}
+REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.FIXED, DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
 
 def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
@@ -183,7 +183,7 @@ def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progr
 def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     """Whether a policy that reviews its attempts decided this one, and it has not ended."""
     decision = recurrence.spec.decision
-    if not decision.policy.models_cost or decision.kind not in REVIEWED_KINDS:
+    if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
         return False
     return not progress.is_ending
 

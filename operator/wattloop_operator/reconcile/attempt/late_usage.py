@@ -38,8 +38,8 @@ def with_late_usage(
     usage = usage_at_end(progress, agents, started=status.start_time, until=until)
     if usage is None or usage == status.usage:
         return
-    price = snapshot.job.spec.objective.price
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), float(usage.gpu_energy_joules), price)
+    energy = float(usage.gpu_energy_joules)
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, snapshot.tariff)
     message = without_unmeasured_message(recurrence, status) if cost["cost_joules"] is not None else status.message
     conditions = tuple(
         each.model_copy(update={"message": message}) if each.message == status.message else each

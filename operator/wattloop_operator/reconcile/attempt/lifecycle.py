@@ -198,8 +198,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
         kept = ended.message[: MAX_MESSAGE_CHARACTERS - len(unmeasured) - 2]
         ended = Ended(ended.result, f"{kept}; {unmeasured}")
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
-    price = snapshot.job.spec.objective.price
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, price)
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, snapshot.tariff)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(

@@ -15,7 +15,6 @@ from wattloop.energy.cost import CostModel
 from wattloop.energy.gpu_reading import any_shared
 from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
 from wattloop_operator.api.field_types import format_decimal, to_decimal
-from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,
@@ -25,6 +24,7 @@ from wattloop_operator.api.training_recurrence import (
     Usage,
 )
 from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, KILOWATT_HOURS, MINUTES, metric_text
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement, process_uncertainty_joules
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds
 
@@ -187,35 +187,32 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> dict[str, Any]:
+def cost_status(cost_joules: float | None, energy_joules: float, tariff: Tariff) -> dict[str, Any]:
     """The cost in joules, and the energy in money, as fields of a status."""
     if cost_joules is None:
         return {"cost_joules": None, "money": None}
-    return {"cost_joules": to_decimal(round(cost_joules, DECIMALS)), "money": money_status(energy_joules, price)}
+    return {"cost_joules": to_decimal(round(cost_joules, DECIMALS)), "money": money_status(energy_joules, tariff)}
 
 
-def money(energy_joules: float, price: Price | None) -> Money | None:
-    """The price of this energy; None if the job gives no price."""
-    if price is None:
+def money(energy_joules: float, tariff: Tariff) -> Money | None:
+    """The price of this energy; None if the tariff has no price."""
+    if tariff.per_kilowatt_hour is None or tariff.currency is None:
         return None
-    amount = float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
-    return Money(round(amount, MONEY_DECIMALS), price.currency)
+    amount = float(tariff.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
+    return Money(round(amount, MONEY_DECIMALS), tariff.currency)
 
 
-def money_status(energy_joules: float, price: Price | None) -> str | None:
-    """The price of this energy in the form of a status; None if the job gives no price."""
-    paid = money(energy_joules, price)
+def money_status(energy_joules: float, tariff: Tariff) -> str | None:
+    """The price of this energy in the form of a status; None if the tariff has no price."""
+    paid = money(energy_joules, tariff)
     return None if paid is None else f"{format_decimal(to_decimal(paid.amount))} {paid.currency}"
 
 
-def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
-    """Emissions of this energy in grams of CO2 equivalent.
-
-    None if the job gives no carbon intensity.
-    """
-    if carbon is None:
+def carbon_grams(energy_joules: float, tariff: Tariff) -> float | None:
+    """Emissions of this energy in grams of CO2 equivalent; None if the tariff has no carbon intensity."""
+    if tariff.grams_per_kilowatt_hour is None:
         return None
-    return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, MONEY_DECIMALS)
+    return round(float(tariff.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, MONEY_DECIMALS)
 
 
 def attempt_figures(usage: Usage | None, progress: Progress) -> dict[str, str]:

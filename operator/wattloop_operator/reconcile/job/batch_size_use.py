@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJobSpec
 
 BATCH_SIZE_PASSED = "BatchSizePassed"
 VARIABLES = ("WATTLOOP_BATCH_SIZE", "WATTLOOP_PER_DEVICE_BATCH_SIZE")
@@ -20,7 +20,7 @@ def unpassed_batch_size(spec: RecurringTrainingJobSpec) -> str:
 
     A job that always runs one batch size has no choice to pass.
     """
-    is_one = spec.policy.fixed is not None or len(set(spec.batch_size.candidates)) == 1
+    is_one = spec.mode is Mode.FIXED or len(set(spec.batch_size.candidates)) == 1
     if spec.reporting.uses_client or is_one:
         return ""
     parts = [each for each in (spec.template.job, spec.template.workload and spec.template.workload.spec) if each]

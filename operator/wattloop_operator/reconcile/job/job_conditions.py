@@ -15,6 +15,7 @@ from wattloop.pipeline.plan_messages import PLAN
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
+from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.quantities import number_text
 from wattloop_operator.domain.records import ObservationRecord
@@ -51,8 +52,8 @@ HOLDS = {ConditionStatus.TRUE: True, ConditionStatus.FALSE: False, ConditionStat
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
 SHORTFALL_REMEDY = (
-    "It is not chosen until the target, the template, its training runtime or objective.metricGuard changes, or "
-    "spec.policy.forget names it"
+    "It is not chosen until the target, the template, its training runtime, objective.target.tolerance or "
+    "spec.learnSince changes"
 )
 SAME_TRAINING = "this target, template and training runtime"
 # Whether a condition as it was before and as it is now is an Event, by its type: while it holds, there is no second.
@@ -170,7 +171,7 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
 
     Such a job keeps its default batch size.
     """
-    latest = ended[-1].latest if ended and snapshot.job.spec.policy.fixed is None else None
+    latest = ended[-1].latest if ended and snapshot.job.spec.mode is not Mode.FIXED else None
     if latest is None or latest.result != Result.REACHED.value or job_observations.observations([latest]):
         return
     text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "

@@ -1,7 +1,7 @@
 """A job's recurrences with their attempts.
 
 They give the next index, the slots in use, the end of the last attempt, the attempts beyond the history
-limits, and those that a request to forget (`spec.policy.forget`) is about.
+limits, and those that `spec.learnSince` forgets.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.recurring_training_job_status import Forgotten, ForgottenBatchSize
+from wattloop_operator.api.recurring_training_job_status import LearnSince
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import is_run_request
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, Action, EmitEvent, WriteJobStatus
 from wattloop_operator.reconcile.learning import job_observations
-
-# Of a job, in the status.
-MAX_FORGOTTEN_BATCH_SIZES = 256
 
 
 @dataclass(frozen=True)
@@ -134,39 +131,24 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
                 yield attempt
 
 
-def forget_actions(snapshot: Snapshot) -> tuple[Action, ...]:
-    """Carry out a new request to forget; none if there is none.
+def learn_since_actions(snapshot: Snapshot) -> tuple[Action, ...]:
+    """Forget what was learned before, if `spec.learnSince` has another text; nothing otherwise.
 
-    The status records the request and the index of the next recurrence in one write, before anything else is done.
-    So a request is carried out once, at any kill, and applies to the objects and the store alike. Indices rather than
-    times: they are not affected by clocks, and a run that was in flight at the request began with the state that is
+    The status records the text and the index of the next recurrence in one write, before anything else is done.
+    So a text is carried out once, at any kill, and applies to the objects and the store alike. Indices rather than
+    times: they are not affected by clocks, and a run that was in flight at the change began with the state that is
     to be forgotten.
     """
     job = snapshot.job
-    requested, before = job.spec.policy.forget, job.status.forgotten
-    if requested is None or (before is not None and before.token == requested.token):
+    text, before = job.spec.learn_since, job.status.learn_since
+    if not text or (before is not None and before.text == text):
         return ()
     index = next_index(snapshot)
-    by_size = {} if before is None else {each.batch_size: each for each in before.batch_sizes}
-    before_all = 0 if before is None else before.before_recurrence
-    if requested.batch_sizes is None:
-        before_all, by_size = index, {}
-    for size in requested.batch_sizes or ():
-        by_size[size] = ForgottenBatchSize(batch_size=size, before_recurrence=index)
-    latest = sorted(by_size.values(), key=lambda each: (-each.before_recurrence, each.batch_size))
-    forgotten = Forgotten(
-        token=requested.token,
-        before_recurrence=before_all,
-        batch_sizes=tuple(sorted(latest[:MAX_FORGOTTEN_BATCH_SIZES], key=lambda each: each.batch_size)),
+    message = (
+        f"{job.metadata.full_name}: observations and crashes of the recurrences before {index} are forgotten "
+        f"(spec.learnSince {text})"
     )
-    sizes = "all batch sizes"
-    if requested.batch_sizes is not None:
-        sizes = f"batch sizes {', '.join(str(size) for size in sorted(requested.batch_sizes))}"
-    text = (
-        f"{job.metadata.full_name}: observations and crashes of {sizes} in the recurrences before "
-        f"{index} are forgotten (spec.policy.forget.token {requested.token})"
-    )
-    status = job.status.model_copy(update={"forgotten": forgotten})
-    # A token that a job is created with forgets nothing.
-    events = (EmitEvent(False, "Forgotten", text),) if index else ()
+    status = job.status.model_copy(update={"learn_since": LearnSince(text=text, recurrence=index)})
+    # A text that a job is created with forgets nothing.
+    events = (EmitEvent(False, "Forgotten", message),) if index else ()
     return *events, WriteJobStatus(status)

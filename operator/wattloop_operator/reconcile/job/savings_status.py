@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.recurring_training_job_status import Saving, SavingName
 from wattloop_operator.domain.quantities import (
     JOULES,
@@ -16,6 +15,7 @@ from wattloop_operator.domain.quantities import (
     percent_text,
 )
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, MONEY_DECIMALS
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
@@ -57,12 +57,12 @@ def savings_of(
 
 
 def savings_status(
-    objective: Objective, ended: Sequence[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
+    tariff: Tariff, ended: Sequence[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
 ) -> tuple[Saving, ...]:
     """The savings so far, with units; nothing before a recurrence has ended.
 
     Args:
-        objective: Of the job.
+        tariff: Of the job's namespace.
         ended: Its recurrences that have ended.
         costs: The recurrences, compared by cost.
         energy: The same, compared by energy.
@@ -83,25 +83,24 @@ def savings_status(
         (SavingName.LEARNING_TIME, SECONDS, time_text, time.learning),
         (SavingName.DEFAULT_COST, JOULES, JOULES.interval_text, default),
     ]
-    for name, rate in ((SavingName.MONEY, _price(objective)), (SavingName.CARBON, _emissions(objective))):
+    for name, rate in ((SavingName.MONEY, _price(tariff)), (SavingName.CARBON, _emissions(tariff))):
         if rate is not None and energy.saved is not None:
             unit, per_joule = rate
             further.append((name, unit, unit.interval_text, energy.saved.scaled(per_joule)))
     return *found, *(_saving(*each) for each in further if each[-1] is not None)
 
 
-def _price(objective: Objective) -> tuple[Unit, float] | None:
-    """The currency, and the price of a joule; None if the job gives none."""
-    price = objective.price
-    if price is None:
+def _price(tariff: Tariff) -> tuple[Unit, float] | None:
+    """The currency, and the price of a joule; None if that is not known."""
+    if tariff.currency is None or tariff.per_kilowatt_hour is None:
         return None
-    return Unit(1.0, price.currency), float(price.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
+    return Unit(1.0, tariff.currency), float(tariff.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
 
 
-def _emissions(objective: Objective) -> tuple[Unit, float] | None:
-    """Grams, and those of CO2 equivalent of a joule; None if the job does not give them."""
-    carbon = objective.carbon
-    return None if carbon is None else (GRAMS, float(carbon.grams_per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR)
+def _emissions(tariff: Tariff) -> tuple[Unit, float] | None:
+    """Grams, and those of CO2 equivalent of a joule; None if that is not known."""
+    grams = tariff.grams_per_kilowatt_hour
+    return None if grams is None else (GRAMS, float(grams) / JOULES_PER_KILOWATT_HOUR)
 
 
 def _saving(name: SavingName, unit: Unit, text: Callable[[Estimate | None], str], estimate: Estimate | None) -> Saving:

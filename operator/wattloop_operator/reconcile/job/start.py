@@ -37,7 +37,7 @@ MISTAKE = (
     "TrainingRecurrence shows; fix it. A change of spec.template or a run request starts it at once, a change of "
     "its training runtime within half a minute"
 )
-CRASHES_COUNT = "Crashes count until spec.template, its training runtime or spec.policy.forget.token changes"
+CRASHES_COUNT = "Crashes count until spec.template, its training runtime or spec.learnSince changes"
 OUTPUT_NOT_READ = (
     "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
     "the chart, operator.readPodLogs: true)"

@@ -45,7 +45,7 @@ def job_status(
         open_indices: Indices of its open recurrences.
         now: The time.
     """
-    before, spec = snapshot.job.status, snapshot.job.spec
+    before = snapshot.job.status
     attempts = known_attempts(snapshot)
     histories = histories_of(job_observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
@@ -64,7 +64,7 @@ def job_status(
         active=tuple(sorted(each.metadata.name for each in running)[:MAX_ACTIVE]),
         last_schedule_time=max(filter(None, (latest_slot_time(snapshot), readiness.last_missed)), default=None),
         run_request=_run_request(snapshot, readiness, ended),
-        forgotten=before.forgotten,
+        learn_since=before.learn_since,
         learning=_learning(snapshot),
         recent_recurrences=recent,
         published=_published(snapshot),
@@ -76,7 +76,7 @@ def job_status(
             missed=before.totals.missed + readiness.missed,
             **_used(snapshot, histories),
         ),
-        savings=savings_status(spec.objective, ended, costs, energy, time),
+        savings=savings_status(snapshot.tariff, ended, costs, energy, time),
         **policy_status(snapshot, recent, costs.default, readiness.next_start),
     )
 
@@ -208,11 +208,10 @@ def _used(snapshot: Snapshot, histories: list[RecurrenceHistory]) -> dict[str, A
     """What all attempts that have ended used; nothing before the first."""
     if not histories:
         return {}
-    objective = snapshot.job.spec.objective
     energy = sum(each.energy_joules for each in histories)
     return {
         "gpu_energy_joules": round(energy, 3),
         "duration_seconds": round(sum(each.time_seconds for each in histories), 3),
-        "money": money_status(energy, objective.price),
-        "carbon_grams": carbon_grams(energy, objective.carbon),
+        "money": money_status(energy, snapshot.tariff),
+        "carbon_grams": carbon_grams(energy, snapshot.tariff),
     }

@@ -15,7 +15,6 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
-from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
@@ -91,18 +90,15 @@ def unreachable_message(conditions: Iterable[Condition]) -> str:
 def _is_given_up(snapshot: Snapshot) -> bool:
     """Whether no batch size is expected to reach the present target, as a decision has said.
 
-    Later decisions may try further sizes nevertheless, to find the one that comes closest. Other policies, and mode
-    Advise, run what they run whatever it reaches.
+    Later decisions may try further sizes nevertheless, to find the one that comes closest. Policy Zeus, and the modes
+    Advise and Fixed, run what they run whatever it reaches.
     """
     spec = snapshot.job.spec
-    if spec.mode is Mode.ADVISE or not spec.policy.name.models_cost:
+    if not spec.chooses or not spec.models_cost:
         return True
-    said = unreachable_message(snapshot.job.status.conditions) and any(
-        each.spec.target == spec.objective.target for each in snapshot.recurrences
-    )
-    return bool(said) or any(
-        each.spec.decision.last_attempt and each.spec.target == spec.objective.target for each in snapshot.recurrences
-    )
+    present = [each.spec for each in snapshot.recurrences if each.spec.target == spec.objective.target.of_attempt]
+    said = unreachable_message(snapshot.job.status.conditions) and present
+    return bool(said) or any(each.decision.last_attempt for each in present)
 
 
 def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
@@ -139,7 +135,7 @@ def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, 
 
     Nothing either once an attempt missed the target at first and reached it later: training leads to it.
     """
-    target = snapshot.job.spec.objective.target
+    target = snapshot.job.spec.objective.target.of_attempt
     met = [each for each in snapshot.recurrences if _met_at_once(each, target)]
     latest = max(met, key=lambda each: each.order, default=None)
     if latest is None or latest.status.progress is None or latest.status.progress.curve is None:

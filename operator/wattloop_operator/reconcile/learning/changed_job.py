@@ -5,7 +5,7 @@ direction, the curve of the metric also says when the attempt reached the presen
 takes more epochs. A policy without a model of bounds gets no such attempts: it would give up a batch
 size for having stopped at an easier target. A crash counts only while the job has the template that
 crashed, so that a corrected template, or another image in it, frees a job whose batch sizes all
-crashed. What the user forgot by `spec.policy.forget` says nothing.
+crashed. What the user forgot by `spec.learnSince` says nothing.
 
 An attempt that begins with a trained model needs fewer epochs than one that begins without, at every batch size. So
 warm and cold starts are two trainings, like two templates: the digest that distinguishes attempts differs, the
@@ -126,12 +126,8 @@ def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
 
 def not_forgotten(job: RecurringTrainingJob, records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:
     """The records that the user did not forget."""
-    forgotten = job.status.forgotten
-    if forgotten is None:
-        return tuple(records)
-    before = {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes}
-    everything = forgotten.before_recurrence
-    return tuple(each for each in records if each.recurrence >= max(everything, before.get(each.batch_size, 0)))
+    since = job.status.learn_since
+    return tuple(records) if since is None else tuple(each for each in records if each.recurrence >= since.recurrence)
 
 
 def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:
@@ -170,7 +166,7 @@ class _PresentTraining(NamedTuple):
 
 def _present_training(snapshot: Snapshot) -> _PresentTraining:
     spec = snapshot.job.spec
-    return _PresentTraining(spec.objective.target.run_target, training_digest(snapshot), spec.policy.name.models_cost)
+    return _PresentTraining(spec.objective.target.run_target, training_digest(snapshot), spec.models_cost)
 
 
 @once_per_record

@@ -45,8 +45,13 @@ from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
 SAMPLE_SLOT = "dry-run"
+# A job's uid makes its draws differ from those of other jobs.
+SEED = 0
 MAX_REASON_CHARACTERS = 1024
 MEASURES = "; its first attempt measures power limits"
+# Upper bound of the cost of a run, as a multiple of the expected cost of the cheapest known batch size, for every
+# policy. A policy may stop a trial earlier.
+MAX_COST_RATIO = 2.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         recurrence=index,
         attempt=attempt,
         observations=known.of_source + known.observations,
-        seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
+        seed=decision_seed(job.metadata.uid, index, attempt, SEED),
         running=tuple(Configuration(size, values) for size, values in running),
         gpu_model=known.gpu_product,
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
@@ -128,9 +133,10 @@ def review_context(snapshot: Snapshot, recurrence: TrainingRecurrence) -> Decisi
     candidates are the job's present ones and the attempt's own.
     """
     spec, job = recurrence.spec, snapshot.job
-    objective = job.spec.objective.model_copy(
+    objective = job.spec.objective
+    objective = objective.model_copy(
         update={
-            "target": spec.target,
+            "target": objective.target.model_copy(update=dict(spec.target)),
             "max_epochs": spec.max_epochs,
             "energy_weight_percent": spec.energy_weight_percent,
         }
@@ -170,12 +176,12 @@ def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configu
         NoFeasibleArmError: No feasible batch size is left.
     """
     spec = snapshot.job.spec
-    kind, decision = _decision(snapshot, context)
+    _, decision = _decision(snapshot, context)
     if configuration == decision.configuration:
         return True
-    if kind is DecisionKind.ADVISE or spec.policy.fixed is not None:
+    if not spec.chooses:
         return False
-    if spec.policy.zeus is not None and not decision.arms:
+    if spec.batch_size.policy is PolicyName.ZEUS and not decision.arms:
         # While it prunes, it uses no result of another size than the one that it requests.
         return False
     arm = context.space.index(configuration.batch_size, configuration.parameters)
@@ -188,16 +194,12 @@ def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configu
 
 def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, float]]:
     """Name and settings of a job's policy, for `policy_named`."""
-    choice = spec.policy
-    ratio = spec.objective.early_stop.cost_ratio_percent / 100
-    if choice.zeus is not None:
+    if spec.mode is Mode.FIXED:
+        return "default", {"max_cost_ratio": MAX_COST_RATIO}
+    if spec.batch_size.policy is PolicyName.ZEUS:
         # Its stopping cost is this multiple of the lowest cost, which is at most the expected one.
-        return "zeus", {"window": choice.zeus.window, "beta": ratio}
-    settings = {"max_cost_ratio": ratio}
-    if choice.fixed is not None:
-        return "default", settings
-    model = choice.thompson_sampling
-    return choice.name.value, settings | {"window": 0 if model is None else model.window or 0}
+        return "zeus", {"beta": MAX_COST_RATIO}
+    return "thompsonSampling", {"max_cost_ratio": MAX_COST_RATIO}
 
 
 def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingRecurrence:
@@ -230,7 +232,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
             power_limit_watts=limit_watts,
             profile_power_limits=profile,
             max_epochs=spec.objective.max_epochs,
-            target=spec.objective.target,
+            target=spec.objective.target.of_attempt,
             learning_rate_scale=learning_rate_scale(spec, decision.batch_size, snapshot.devices),  # type: ignore[arg-type]  # validated
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
@@ -240,7 +242,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
             progress_deadline_seconds=spec.progress_deadline_seconds,
             warm_start=is_warm_start(job),
             output_directory=None if spec.output is None else spec.output.directory,
-            decision=_decision_record(spec.policy.name, kind, decision, context),
+            decision=_decision_record(spec.batch_size.policy, kind, decision, context),
         ),
     )
 
@@ -300,7 +302,7 @@ def _arms_with(
     A policy that models no cost has none of what never ran, so the model of the other one is asked.
     """
     wanted = (decision.configuration, context.space.configurations[context.space.default])
-    if snapshot.job.spec.policy.name.models_cost or all(has_estimate(arms, each) for each in wanted):
+    if snapshot.job.spec.models_cost or all(has_estimate(arms, each) for each in wanted):
         return arms
     with suppress(NoFeasibleArmError):
         return policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms
@@ -331,6 +333,8 @@ def _decision(
     spec = snapshot.job.spec
     if spec.mode is Mode.ADVISE:
         return DecisionKind.ADVISE, _default_decision(snapshot, context, chosen)
+    if spec.mode is Mode.FIXED:
+        return DecisionKind.FIXED, chosen or policy_decision(snapshot, context)
     if context.attempt == 0 and is_comparison_due(snapshot):
         try:
             decision = policy_named("default").decide(context)
@@ -339,7 +343,7 @@ def _decision(
             pass
         else:
             reason = (
-                f"batch size {decision.configuration}, the default: objective.metricGuard compares its final "
+                f"batch size {decision.configuration}, the default: objective.target.tolerance compares its final "
                 "metric with those of the other batch sizes"
             )
             return DecisionKind.COMPARISON, replace(decision, reason=reason)
@@ -412,11 +416,6 @@ def _decision_record(
         digest=context_digest(context),
         last_attempt=decision.last_attempt,
     )
-
-
-def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
-    choice = spec.policy.zeus or spec.policy.thompson_sampling
-    return 0 if choice is None else choice.seed
 
 
 def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices: int) -> float:

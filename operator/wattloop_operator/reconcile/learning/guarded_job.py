@@ -1,7 +1,7 @@
-"""The metric guard of a job (`spec.objective.metricGuard`): its verdicts, and its comparison runs.
+"""The metric guard of a job (`spec.objective.target.tolerance`): its verdicts, and its comparison runs.
 
 Only attempts with the present target and template count, and none that the user forgot. So a change
-of either, a request to forget, or another margin starts the comparison again.
+of either or of `spec.learnSince`, or another tolerance starts the comparison again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ATTEMPTS_PER_COMPARISON = 3
 def guard_of(snapshot: Snapshot) -> GuardResult[Configuration] | None:
     """What is known of the final metrics of a job's configurations; None if the job has no guard."""
     job = snapshot.job
-    guard = job.spec.objective.metric_guard
-    if guard is None:
+    target = job.spec.objective.target
+    if target.tolerance is None:
         return None
     return guard_result(
         [
@@ -37,8 +37,8 @@ def guard_of(snapshot: Snapshot) -> GuardResult[Configuration] | None:
             and (configuration := configuration_of(job.spec, record.batch_size, record.parameters)) is not None
         ],
         default_configuration(job.spec),
-        margin=float(guard.margin),
-        maximize=job.spec.objective.target.direction is Direction.MAXIMIZE,
+        margin=float(target.tolerance),
+        maximize=target.direction is Direction.MAXIMIZE,
     )
 
 
@@ -58,7 +58,7 @@ def is_comparison_due(snapshot: Snapshot) -> bool:
 
     A policy that has found a cheaper batch size may never run the default again. So one recurrence in
     four runs it while a batch size with enough final metrics cannot be compared, or is worse by more
-    than the margin, which may be chance.
+    than the tolerance, which may be chance.
     """
     guard = guard_of(snapshot)
     if guard is None or not guard.comparable:
@@ -77,12 +77,11 @@ def is_comparison_due(snapshot: Snapshot) -> bool:
 
 def shortfall_text(configuration: Configuration, shortfall: Shortfall, snapshot: Snapshot) -> str:
     """A verdict as a phrase for users."""
-    objective, default = snapshot.job.spec.objective, default_configuration(snapshot.job.spec)
-    margin = "0" if objective.metric_guard is None else f"{objective.metric_guard.margin:f}"
+    target, default = snapshot.job.spec.objective.target, default_configuration(snapshot.job.spec)
     return (
-        f"batch size {configuration} ends at {objective.target.metric} {shortfall.mean:.6g} (mean of {shortfall.runs} "
-        f"runs), worse by more than {margin} than {shortfall.default_mean:.6g} with the default batch size {default} "
-        f"({shortfall.default_runs} runs)"
+        f"batch size {configuration} ends at {target.metric} {shortfall.mean:.6g} (mean of {shortfall.runs} "
+        f"runs), worse by more than {target.tolerance or 0:f} than {shortfall.default_mean:.6g} with the default batch "
+        f"size {default} ({shortfall.default_runs} runs)"
     )
 
 

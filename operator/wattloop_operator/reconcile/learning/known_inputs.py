@@ -106,7 +106,7 @@ def _job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     return job.model_copy(
         update={
             "metadata": ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
-            "status": RecurringTrainingJobStatus(forgotten=status.forgotten, published=status.published),
+            "status": RecurringTrainingJobStatus(learn_since=status.learn_since, published=status.published),
         }
     )
 

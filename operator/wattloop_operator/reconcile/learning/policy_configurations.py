@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
-from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
+from wattloop_planner.bandit.configuration import Configuration, Parameter
 
 
 def parameters_of(spec: RecurringTrainingJobSpec) -> tuple[Parameter, ...]:
     """The further parameters of a job."""
-    return tuple(
-        Parameter(
-            each.name,
-            inferred_scale(each.candidates) if each.scale is None else Scale(each.scale.value.lower()),
-            each.candidates,
-            each.default,
-        )
-        for each in spec.parameters
-    )
+    return tuple(Parameter(each.name, each.candidates, each.default) for each in spec.parameters)
 
 
 def default_values(spec: RecurringTrainingJobSpec) -> dict[str, str]:

@@ -9,7 +9,6 @@ the crash before it does not count.
 from __future__ import annotations
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations
@@ -74,7 +73,7 @@ def _most_telling(others: set[int], failed: int, attempt: TrainingRecurrence) ->
 def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
     """Whether another batch size would tell nothing: this one trained for longer before, or the job runs no other."""
     job, spec = snapshot.job.spec, attempt.spec
-    if job.mode is Mode.ADVISE or job.policy.fixed is not None or len(job.batch_size.candidates) == 1:
+    if not job.chooses or len(job.batch_size.candidates) == 1:
         return True
     return any(
         record.batch_size == spec.batch_size

@@ -94,11 +94,11 @@ def test_an_object_that_cannot_be_parsed_is_logged_and_ignored(
     fixture: DispatcherFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     unparsable = copy.deepcopy(JOB)
-    unparsable["spec"]["policy"] = {"astrology": {}}
+    unparsable["spec"]["mode"] = "Astrology"
     fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), unparsable)
     assert fixture.enqueued == []
     assert "RecurringTrainingJob team/digits is ignored" in caplog.text
-    assert "astrology" in caplog.text
+    assert "Astrology" in caplog.text
 
 
 def test_a_deleted_job_is_forgotten(fixture: DispatcherFixture) -> None:

@@ -18,7 +18,7 @@ UNHEALTHY = "pod a-x: unhealthy: nvidia.com/gpu GPU-a"
 
 def crashed(*, unhealthy: str) -> tuple[ModelBackend, str]:
     """An attempt that crashes after its devices were reported as unhealthy, and no longer are."""
-    backend = ModelBackend(job(policy={"fixed": {}}))
+    backend = ModelBackend(job(mode="Fixed"))
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)

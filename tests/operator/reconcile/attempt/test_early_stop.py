@@ -92,7 +92,7 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
 
 
 def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**JOB, policy={"zeus": {}})
+    backend = backend_with(**{**JOB, "batchSize": {"policy": "Zeus"}})
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
@@ -249,17 +249,14 @@ def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
     assert [each.recurrence for each in context.observations] == [*range(index), index + 1]
 
 
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}, {"zeus": {}}])
-def test_the_cost_ratio_limits_the_attempts_of_every_policy(
-    backend_with: Callable[..., ModelBackend], policy: dict[str, object]
+@pytest.mark.parametrize(
+    ("mode", "policy"), [("Optimize", "ThompsonSampling"), ("Optimize", "Zeus"), ("Fixed", "Zeus")]
+)
+def test_no_attempt_may_cost_more_than_twice_the_cheapest_batch_size(
+    backend_with: Callable[..., ModelBackend], mode: str, policy: str
 ) -> None:
-    objective = {
-        "target": {"metric": "accuracy", "threshold": "0.9"},
-        "maxEpochs": 50,
-        "energyWeightPercent": 100,
-        "earlyStop": {"costRatioPercent": 130},
-    }
-    backend = backend_with(policy=policy, objective=objective, batchSize={"default": 64, "candidates": [64]})
+    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 100}
+    backend = backend_with(mode=mode, objective=objective, batchSize={"candidates": [64], "policy": policy})
     limits = []
     for _ in range(3):
         backend.reconcile()
@@ -271,4 +268,4 @@ def test_the_cost_ratio_limits_the_attempts_of_every_policy(
         backend.reconcile()
         backend.advance(3600)
     assert limits[0] is None
-    assert [float(limit) for limit in limits[1:] if limit is not None] == pytest.approx([1300, 1300], rel=0.06)
+    assert [float(limit) for limit in limits[1:] if limit is not None] == pytest.approx([2000, 2000], rel=0.06)

@@ -140,7 +140,7 @@ def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(ba
 def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bound(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
+    backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
     first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()
@@ -159,7 +159,7 @@ def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bou
 
 
 def test_a_target_reached_above_the_cost_limit_counts_as_reached(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
+    backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
     first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()

@@ -129,7 +129,7 @@ def test_attempts_start_warm_once_a_model_is_published_and_are_another_training_
 
 
 def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:
-    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, policy={"fixed": {}}))
+    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, mode="Fixed"))
     backend.reconcile()
     for _ in range(CRASH_BUDGET):
         (name,) = backend.running

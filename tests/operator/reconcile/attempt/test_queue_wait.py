@@ -218,7 +218,7 @@ def test_an_attempt_that_waits_keeps_its_decision_and_its_place_without_other_re
 def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(concurrencyPolicy="Allow", policy={"thompsonSampling": {}})
+    backend = backend_with(concurrencyPolicy="Allow")
     backend.reconcile()
     first = backend.running[0]
     backend.run_workload(first)
@@ -237,11 +237,11 @@ def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result(
     assert max(attempts) == 1
 
 
-@pytest.mark.parametrize("mode", ["Optimize", "Advise"])
+@pytest.mark.parametrize("mode", ["Fixed", "Advise"])
 def test_an_attempt_that_would_be_decided_alike_keeps_its_place(
     backend_with: Callable[..., ModelBackend], mode: str
 ) -> None:
-    backend = backend_with(concurrencyPolicy="Allow", mode=mode, policy={"fixed": {}})
+    backend = backend_with(concurrencyPolicy="Allow", mode=mode)
     first, second = waiting_second_attempt(backend)
     finish(backend, first, joules=10_000.0, seconds=100.0)
     assert backend.recurrences[second].status.result is None

@@ -21,7 +21,7 @@ FIXED = {"limit": {"mode": "Fixed", "watts": 100}}
 
 
 def running(power: dict[str, Any]) -> tuple[ModelBackend, str]:
-    backend = ModelBackend(job(power=power, policy={"fixed": {}}))
+    backend = ModelBackend(job(power=power, mode="Fixed"))
     return backend, backend.start_attempt()
 
 

@@ -398,7 +398,7 @@ def test_a_crash_at_another_place_leaves_the_choice_to_the_policy(backend: Model
     "spec",
     [
         {"mode": "Advise"},
-        {"policy": {"fixed": {}}},
+        {"mode": "Fixed"},
         {"batchSize": {"default": 64, "candidates": [64]}},
     ],
 )

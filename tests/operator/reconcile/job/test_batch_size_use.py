@@ -30,7 +30,7 @@ def template(**container: Any) -> dict[str, Any]:
         # The client has the batch size, and one batch size alone is no choice.
         ({"template": template(), "reporting": {"source": "Push"}}, False),
         ({"template": template(), "batchSize": {"default": 64, "candidates": [64]}}, False),
-        ({"template": template(), "policy": {"fixed": {}}}, False),
+        ({"template": template(), "mode": "Fixed"}, False),
         ({"template": template(), "reporting": {"source": "KubeflowTrainer"}}, True),
     ],
 )

@@ -49,7 +49,7 @@ def target(threshold: str, direction: str) -> dict[str, object]:
 def test_a_first_evaluation_that_meets_the_target_asks_for_the_direction(
     backend_with: Backends, threshold: str, direction: str, evaluations: list[tuple[int, float]], reason: str | None
 ) -> None:
-    backend = backend_with(objective=target(threshold, direction), policy={"fixed": {}}, retries=0)
+    backend = backend_with(objective=target(threshold, direction), mode="Fixed", retries=0)
     train(backend, *evaluations)
     found = met_at_once(backend)
     assert (None if found is None else found.reason) == reason
@@ -60,7 +60,7 @@ def test_a_first_evaluation_that_meets_the_target_asks_for_the_direction(
 def test_a_training_of_one_epoch_is_asked_for_the_direction_far_beyond_the_threshold_alone(
     backend_with: Backends, metric: float, reason: str | None
 ) -> None:
-    backend = backend_with(objective=target("0.88", "Maximize") | {"maxEpochs": 1}, policy={"fixed": {}})
+    backend = backend_with(objective=target("0.88", "Maximize") | {"maxEpochs": 1}, mode="Fixed")
     train(backend, (1, metric))
     found = met_at_once(backend)
     assert (None if found is None else found.reason) == reason
@@ -97,7 +97,7 @@ def test_a_metric_whose_name_leaves_no_doubt_is_not_asked_for_its_direction(
 
 
 def test_the_warning_comes_once_although_other_attempts_miss_the_target_between(backend_with: Backends) -> None:
-    backend = backend_with(objective=target("0.1", "Maximize"), policy={"fixed": {}}, retries=0)
+    backend = backend_with(objective=target("0.1", "Maximize"), mode="Fixed", retries=0)
     for metric in (2.3, 0.05, 2.2, 0.04, 2.1):
         train(backend, (1, metric))
     found = met_at_once(backend)
@@ -111,7 +111,7 @@ def test_a_training_that_led_to_the_target_shows_that_the_direction_is_right(
     backend_with: Backends, order: tuple[int, int]
 ) -> None:
     """A smaller batch size may reach in the first epoch what the default reaches in the second."""
-    backend = backend_with(objective=target("0.5", "Minimize"), policy={"fixed": {}}, retries=0)
+    backend = backend_with(objective=target("0.5", "Minimize"), mode="Fixed", retries=0)
     evaluations = [[(1, 2.3), (2, 0.23)], [(1, 0.12)]]
     for each in order:
         train(backend, *evaluations[each])

@@ -31,7 +31,7 @@ def condition_of_type(backend: ModelBackend, kind: str) -> Condition | None:
 def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(retries=0, policy={"fixed": {}})
+    backend = backend_with(retries=0, mode="Fixed")
     backend.reconcile()
     assert condition_of_type(backend, "TargetUnreachable") is None
     run_once(backend, metric=0.5)
@@ -55,7 +55,7 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
 def test_the_remedy_for_a_script_that_ends_early_is_not_a_larger_limit_of_epochs(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(retries=0, policy={"fixed": {}})
+    backend = backend_with(retries=0, mode="Fixed")
     run_once(backend, metric=0.5, epoch=7)
     never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
@@ -106,7 +106,7 @@ def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence(
 
 def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., ModelBackend]) -> None:
     target = {"metric": "loss", "threshold": "0.1", "direction": "Minimize"}
-    backend = backend_with(retries=0, policy={"fixed": {}}, objective={"target": target, "maxEpochs": 50})
+    backend = backend_with(retries=0, mode="Fixed", objective={"target": target, "maxEpochs": 50})
     for metric in (0.5, 0.3, 0.4):
         run_once(backend, metric)
     never = condition_of_type(backend, "TargetUnreachable")
@@ -116,7 +116,7 @@ def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., Mod
 
 
 def test_the_best_metric_may_be_that_of_an_earlier_evaluation(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(retries=0, policy={"fixed": {}})
+    backend = backend_with(retries=0, mode="Fixed")
     run_once(backend, 0.6)
     backend.reconcile()
     for sequence, (epoch, metric) in enumerate([(10, 0.7), (20, 0.85), (30, 0.85), (40, 0.5)], start=1):

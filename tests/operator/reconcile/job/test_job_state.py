@@ -16,7 +16,7 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import deleted_events
 
 Backends = Callable[..., ModelBackend]
-NO_RETRIES = {"retries": 0, "policy": {"fixed": {}}}
+NO_RETRIES = {"retries": 0, "mode": "Fixed"}
 
 
 def condition(backend: ModelBackend, kind: str = "Ready") -> Condition:
@@ -51,7 +51,7 @@ def test_a_job_waits_for_its_pods_runs_and_waits_for_the_next_start(backend: Mod
 
 
 def test_a_recurrence_that_fails_by_all_its_attempts_makes_the_job_not_ready(backend_with: Backends) -> None:
-    backend = backend_with(retries=1, policy={"fixed": {}})
+    backend = backend_with(retries=1, mode="Fixed")
     end(backend, Failure.CRASHED)
     assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
     end(backend, Failure.CRASHED)
@@ -168,7 +168,7 @@ def ended_request(backend: ModelBackend) -> tuple[str | None, ...]:
 
 
 def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="one", retries=1, policy={"fixed": {}})
+    backend = backend_with(trigger={"manual": {}}, runRequest="one", retries=1, mode="Fixed")
     end(backend, Failure.CRASHED)
     assert ended_request(backend) == (None, None, None), "its recurrence is retried"
     end(backend)

@@ -113,9 +113,9 @@ def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive(
         ({"objective": {**OBJECTIVE, "maxEpochs": 60}}, False),
         ({"objective": {**OBJECTIVE, "energyWeightPercent": 10}}, False),
         ({"objective": {**OBJECTIVE, "target": {"metric": "accuracy", "threshold": "0.8"}}}, False),
-        ({"policy": {"zeus": {}}}, False),
-        ({"policy": {"thompsonSampling": {"seed": 5}}}, False),
+        ({"batchSize": {"default": 64, "candidates": [16, 32, 64, 128], "policy": "Zeus"}}, False),
         ({"mode": "Advise"}, False),
+        ({"mode": "Fixed"}, False),
         ({"reporting": {"source": "Logs"}}, False),
     ],
     ids=lambda each: str(each)[:70],
@@ -173,7 +173,7 @@ def test_a_batch_size_that_crashed_too_often_meanwhile_is_not_repeated(
     assert REPEATS not in again.decision.reason
 
 
-@pytest.mark.parametrize("runs_default", [{"mode": "Advise"}, {"policy": {"fixed": {}}}], ids=str)
+@pytest.mark.parametrize("runs_default", [{"mode": "Advise"}, {"mode": "Fixed"}], ids=str)
 def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(
     backend_with: Callable[..., ModelBackend], runs_default: dict[str, Any]
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(
 def test_a_size_that_the_published_algorithm_has_pruned_meanwhile_is_not_repeated(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(policy={"zeus": {}}, concurrencyPolicy="Allow")
+    backend = backend_with(batchSize={"policy": "Zeus"}, concurrencyPolicy="Allow")
     name = backend.start_attempt()
     backend.report(name, epoch=10, metric=0.95, finished=True, joules=10_000.0, seconds=100.0)
     backend.end_workload(name)
@@ -320,28 +320,24 @@ def results(spec: dict[str, Any], disruptions: list[int | None]) -> list[dict[st
 
 
 MANY = {"successfulRunsHistoryLimit": 100, "failedRunsHistoryLimit": 100}
-POLICIES: list[dict[str, Any]] = [
-    {"policy": {"thompsonSampling": {}}},
-    {"policy": {"thompsonSampling": {"seed": 3}}},
-    {"policy": {"zeus": {}}},
-    {"policy": {"fixed": {}}},
-    {
-        "policy": {"thompsonSampling": {"seed": 1}},
-        "objective": {**OBJECTIVE, "metricGuard": {"margin": "0.05"}},
-    },
+SPECS: list[dict[str, Any]] = [
+    {},
+    {"batchSize": {"policy": "Zeus"}},
+    {"mode": "Fixed"},
+    {"objective": {**OBJECTIVE, "target": {**OBJECTIVE["target"], "tolerance": "0.05"}}},
     {"mode": "Advise"},
 ]
 
 
 @functools.cache
 def undisturbed(policy: int) -> list[dict[str, Any]]:
-    return results({**MANY, **POLICIES[policy]}, [])
+    return results({**MANY, **SPECS[policy]}, [])
 
 
 @settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(
-    policy=st.integers(0, len(POLICIES) - 1),
+    policy=st.integers(0, len(SPECS) - 1),
     disruptions=st.lists(st.one_of(st.none(), st.integers(0, 8)), min_size=1, max_size=12),
 )
 def test_a_run_with_disruptions_has_the_results_of_one_without(policy: int, disruptions: list[int | None]) -> None:
-    assert results({**MANY, **POLICIES[policy]}, disruptions) == undisturbed(policy)
+    assert results({**MANY, **SPECS[policy]}, disruptions) == undisturbed(policy)

@@ -74,11 +74,14 @@ def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
     return ready.status, ready.reason, ready.message
 
 
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}])
+@pytest.mark.parametrize(
+    ("mode", "policy"), [("Optimize", "ThompsonSampling"), ("Optimize", "Zeus"), ("Fixed", "Zeus")]
+)
 def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
-    backend_with: Callable[..., ModelBackend], policy: dict[str, Any]
+    backend_with: Callable[..., ModelBackend], mode: str, policy: str
 ) -> None:
-    backend = backend_with(**TWO_SIZES, policy=policy, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000)
+    sizes = {"candidates": [32, 64], "policy": policy}
+    backend = backend_with(mode=mode, batchSize=sizes, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000)
     crash_until_blocked(backend)
     status, reason, message = ready_reason(backend)
     assert (status, reason) == (ConditionStatus.FALSE, "NoArmLeft")
@@ -184,7 +187,7 @@ KEEP_ALL: dict[str, Any] = {"successfulRunsHistoryLimit": 1000, "failedRunsHisto
 
 HIGHER = {"metric": "accuracy", "threshold": "0.93"}
 TWICE = {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}
-MODEL: dict[str, Any] = {"thompsonSampling": {}}
+MODEL, ZEUS = "ThompsonSampling", "Zeus"
 
 
 @pytest.mark.parametrize(
@@ -197,15 +200,15 @@ MODEL: dict[str, Any] = {"thompsonSampling": {}}
         (HIGHER, MODEL, False),
         (TWICE, MODEL, False),
         # The published algorithm would prune each batch size that stopped at the easier target.
-        (HIGHER, {"zeus": {}}, True),
-        (LOSS, {"zeus": {}}, True),
-        (TWICE, {"zeus": {}}, True),
+        (HIGHER, ZEUS, True),
+        (LOSS, ZEUS, True),
+        (TWICE, ZEUS, True),
     ],
 )
 def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
-    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: dict[str, Any], curves: bool
+    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: str, curves: bool
 ) -> None:
-    backend = backend_with(policy=policy, **KEEP_ALL)
+    backend = backend_with(batchSize={"policy": policy}, **KEEP_ALL)
     for _ in range(12):
         run_once(backend, 10)
     assert {each.batch_size for each in backend.records.values()} != {64}
@@ -336,7 +339,7 @@ def test_the_runs_of_another_job_are_converted_to_the_target(
 def test_savings_after_a_changed_target_are_those_of_the_present_one(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    backend = backend_with(mode="Fixed", **KEEP_ALL)
     run_once(backend, 10)
     change_target(backend, **LOSS)
     run_once(backend, 2, metric=0.2)
@@ -360,7 +363,7 @@ def test_the_original_target_gets_its_observations_back(backend_with: Callable[.
 def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    backend = backend_with(mode="Fixed", **KEEP_ALL)
     run_once(backend, 10)
     backend.reconcile()
     (name,) = backend.running
@@ -377,7 +380,7 @@ def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
 def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_it_changed(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
-    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    backend = backend_with(mode="Fixed", **KEEP_ALL)
     old, new = "sha256:" + "0" * 64, "sha256:" + "1" * 64
     for image in (None, old, old, new):
         run_once(backend, 10, image=image)

@@ -16,8 +16,9 @@ from wattloop_operator.reconcile.learning.guarded_job import guard_of
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
 Backends = Callable[..., ModelBackend]
-TARGET = {"metric": "accuracy", "threshold": "0.9"}
-OBJECTIVE: dict[str, Any] = {"target": TARGET, "maxEpochs": 50, "metricGuard": {"margin": "0.01"}}
+UNGUARDED = {"metric": "accuracy", "threshold": "0.9"}
+TARGET = {**UNGUARDED, "tolerance": "0.01"}
+OBJECTIVE: dict[str, Any] = {"target": TARGET, "maxEpochs": 50}
 JOB: dict[str, Any] = {
     "objective": OBJECTIVE,
     "batchSize": {"default": 64, "candidates": [32, 64]},
@@ -26,8 +27,6 @@ JOB: dict[str, Any] = {
     "successfulRunsHistoryLimit": 1000,
 }
 CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
-FORGET_ALL: dict[str, Any] = {"thompsonSampling": {}, "forget": {"token": "now"}}
-FORGET_32: dict[str, Any] = {"thompsonSampling": {}, "forget": {"token": "now", "batchSizes": [32]}}
 # The final metric of each batch size; the smaller one is cheaper and worse.
 FINALS = {64: 0.95, 32: 0.92}
 
@@ -104,7 +103,7 @@ def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one(
 
 
 def test_without_a_guard_the_cheaper_batch_size_is_chosen(backend_with: Backends) -> None:
-    backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "metricGuard": None}})
+    backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "target": UNGUARDED}})
     assert {run_once(backend, FINALS)[0] for _ in range(16)} == {32, 64}
     assert backend.job.status.best == BestConfiguration(batch_size=32)
     assert all(each.type != "MetricKept" for each in backend.job.status.conditions)
@@ -121,7 +120,7 @@ def test_a_final_metric_within_the_margin_excludes_nothing(backend_with: Backend
 
 
 def test_a_loss_is_guarded_like_an_accuracy(backend_with: Backends) -> None:
-    target = {"metric": "loss", "threshold": "-0.9", "direction": "Minimize"}
+    target = {"metric": "loss", "threshold": "-0.9", "direction": "Minimize", "tolerance": "0.01"}
     backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "target": target}})
     for _ in range(12):
         run_once(backend, FINALS, sign=-1.0)
@@ -138,7 +137,7 @@ def test_the_default_is_run_again_for_the_comparison_in_at_most_one_recurrence_i
     assert before.count(32) >= 3 * (before.count(64) + 1)
     name = next(each for each in backend.recurrences.values() if each.spec.index == compared[0])
     assert (name.spec.batch_size, name.spec.stop_cost_joules) == (64, None)
-    assert "objective.metricGuard compares its final metric" in name.spec.decision.reason
+    assert "objective.target.tolerance compares its final metric" in name.spec.decision.reason
 
 
 def test_a_suspected_batch_size_is_compared_until_there_are_ten_final_metrics(backend_with: Backends) -> None:
@@ -153,7 +152,7 @@ def test_a_suspected_batch_size_is_compared_until_there_are_ten_final_metrics(ba
 
 
 def test_the_guard_states_what_it_waits_for(backend_with: Backends) -> None:
-    backend = backend_with(**{**JOB, "policy": {"fixed": {}}})
+    backend = backend_with(**{**JOB, "mode": "Fixed"})
     backend.reconcile()
     first = condition_of(backend)
     assert (first.status, first.reason) == ("Unknown", "WaitsForDefault")
@@ -169,12 +168,11 @@ def test_the_guard_states_what_it_waits_for(backend_with: Backends) -> None:
     [
         {"objective": {**OBJECTIVE, "target": {**TARGET, "threshold": "0.91"}}},
         {"template": CORRECTED},
-        {"policy": FORGET_ALL},
-        {"policy": FORGET_32},
-        {"objective": {**OBJECTIVE, "metricGuard": {"margin": "0.1"}}},
-        {"objective": {**OBJECTIVE, "metricGuard": None}},
+        {"learnSince": "now"},
+        {"objective": {**OBJECTIVE, "target": {**TARGET, "tolerance": "0.1"}}},
+        {"objective": {**OBJECTIVE, "target": UNGUARDED}},
     ],
-    ids=["target", "template", "forget all", "forget it", "larger margin", "no guard"],
+    ids=["target", "template", "learnSince", "larger tolerance", "no tolerance"],
 )
 def test_a_change_of_target_template_or_guard_and_forgetting_free_a_batch_size(
     guarded: ModelBackend, change: dict[str, Any]
@@ -202,7 +200,7 @@ def test_a_worse_final_metric_after_a_change_of_template_is_another_event(guarde
 
 
 def test_attempts_that_miss_the_target_have_no_final_metric(backend_with: Backends) -> None:
-    backend = backend_with(**{**JOB, "policy": {"fixed": {}}})
+    backend = backend_with(**{**JOB, "mode": "Fixed"})
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -57,12 +56,11 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
 @settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(
     runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
-    policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}]),
+    policy=st.sampled_from(["ThompsonSampling", "Zeus"]),
 )
-def test_losing_the_store_or_the_objects_changes_no_decision(
-    runs: list[tuple[bool, int]], policy: dict[str, Any]
-) -> None:
-    backend = ModelBackend(job(policy=policy, retries=0, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000))
+def test_losing_the_store_or_the_objects_changes_no_decision(runs: list[tuple[bool, int]], policy: str) -> None:
+    keep_all = {"retries": 0, "successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
+    backend = ModelBackend(job(batchSize={"policy": policy}, **keep_all))
     run_recurrences(backend, runs)
     decided = decision_or_error(backend)
     records, profiles = dict(backend.records), dict(backend.profiles)
@@ -97,13 +95,13 @@ def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) ->
     run_recurrences(backend, [(True, 5)])
     first = next(each for each in backend.recurrences.values() if each.spec.index == 0)
     assert (first.spec.power_limit_watts, first.spec.profile_power_limits) == (None, True)
-    backend.change_spec(policy={"fixed": {}})
+    backend.change_spec(mode="Fixed")
     decided = next_decision(backend)
     # At 400 W: (120.1 + 400·1.0)/2 = 260 J; at 300 W: (80.3 + 400·1.2)/2 = 280 J, each for a tenth
     # of an epoch.
     assert (decided.spec.power_limit_watts, decided.spec.profile_power_limits) == (400, False)
     backend.change_spec(
-        policy={"fixed": {}}, objective={**backend.job.to_wire()["spec"]["objective"], "energyWeightPercent": 100}
+        mode="Fixed", objective={**backend.job.to_wire()["spec"]["objective"], "energyWeightPercent": 100}
     )
     assert next_decision(backend).spec.power_limit_watts == 300
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend
 from support.test_sets.parameters import exhaustive_after
+from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.rows import rows_of
@@ -27,9 +28,8 @@ OBJECTIVE = {
     "target": {"metric": "accuracy", "threshold": "0.9"},
     "maxEpochs": 50,
     "energyWeightPercent": 50,
-    "price": {"currency": "EUR", "perKilowattHour": "0.36"},
-    "carbon": {"gramsPerKilowattHour": "360"},
 }
+TARIFF = Tariff.from_wire({"currency": "EUR", "perKilowattHour": "0.36", "gramsPerKilowattHour": 360})
 DEFAULT = {"batch_size": 32, "decision_kind": "Default"}
 TRIAL = {"batch_size": 64, "decision_kind": "Trial"}
 CHOSEN = {"batch_size": 64, "decision_kind": "Incumbent"}
@@ -239,7 +239,8 @@ def run_once(backend: ModelBackend, **reported: Any) -> None:
 
 
 def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) -> None:
-    backend = backend_with(objective=OBJECTIVE, policy={"fixed": {}})
+    backend = backend_with(objective=OBJECTIVE, mode="Fixed")
+    backend.tariff = TARIFF
     run_once(backend, joules=4_000_000.0, seconds=1000.0)
     run_once(backend, joules=1_000_000.0, seconds=500.0)
     # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
@@ -255,6 +256,7 @@ def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) ->
 
 def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(backend_with: Backends) -> None:
     backend = backend_with(objective=OBJECTIVE)
+    backend.tariff = TARIFF
     run_once(backend, joules=7_200_000.0, seconds=1000.0)
     run_once(backend, joules=3_600_000.0, seconds=400.0)
     first, second = sorted(backend.recurrences.values(), key=lambda each: each.spec.index)[:2]
@@ -274,7 +276,7 @@ def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(b
     assert [backend.savings[name].text.split()[-1] for name in ("Energy", "Time")] == ["kWh", "min"]
 
 
-def test_without_price_and_intensity_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
+def test_without_a_tariff_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
     run_once(backend)
     run_once(backend)
     assert backend.savings.keys().isdisjoint({"Money", "Carbon"})

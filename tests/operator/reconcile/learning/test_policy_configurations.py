@@ -15,7 +15,6 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
-from wattloop_planner.bandit.configuration import Scale
 
 BackendWith = Callable[..., ModelBackend]
 RATE: dict[str, Any] = {"name": "learning_rate", "default": "0.1", "candidates": ["0.1", "0.4", "1.6"]}
@@ -96,27 +95,6 @@ def test_a_running_configuration_is_known_to_the_policy(backend_with: BackendWit
     assert snapshot is not None
     running = decision_context(snapshot, 9, 0).running
     assert [(each.batch_size, dict(each.parameters)) for each in running] == [(spec.batch_size, spec.parameters)]
-
-
-@pytest.mark.parametrize(
-    ("candidates", "given", "scale"),
-    [
-        (["0.1", "1e-3"], None, Scale.LOG),
-        (["0.1", "0"], None, Scale.LINEAR),
-        (["0.1", "adam"], None, Scale.CHOICE),
-        (["0.1", "nan"], None, Scale.CHOICE),
-        (["0.1", "1_0"], None, Scale.CHOICE),
-        (["0.1", "0.3"], "Linear", Scale.LINEAR),
-        (["0.1", "0.3"], "Choice", Scale.CHOICE),
-    ],
-)
-def test_the_scale_is_the_given_one_or_follows_from_the_candidates(
-    backend_with: BackendWith, candidates: list[str], given: str | None, scale: Scale
-) -> None:
-    parameter = {"name": "p", "default": "0.1", "candidates": candidates, **({"scale": given} if given else {})}
-    snapshot = backend_with(parameters=[parameter]).snapshot(KEY)
-    assert snapshot is not None
-    assert decision_context(snapshot, 0, 0).parameters[0].scale is scale
 
 
 def test_savings_are_relative_to_the_default_of_every_parameter(backend_with: BackendWith) -> None:

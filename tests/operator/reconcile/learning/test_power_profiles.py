@@ -149,7 +149,7 @@ def test_images_that_come_back_are_not_measured_for_ever(period: int) -> None:
 
 
 def test_an_attempt_measures_again_after_a_moved_tag(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(policy={"fixed": {}}, objective={"maxEpochs": 50, "target": {"metric": "a", "threshold": 0}})
+    backend = backend_with(mode="Fixed", objective={"maxEpochs": 50, "target": {"metric": "a", "threshold": 0}})
     profile = tuple(LimitMeasurement(watts, 120.0, 1.0, 0.1) for watts in (300.0, 400.0))
     measured = []
     for image, joules in ((A, 6000.0), (B, 3000.0), (B, 3000.0), (B, 3000.0)):

@@ -10,7 +10,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.recurring_training_job_status import Forgotten, ForgottenBatchSize
+from wattloop_operator.api.recurring_training_job_status import LearnSince
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 
@@ -20,7 +20,7 @@ SOURCE_UID = "source-uid"
 @pytest.fixture
 def records(backend_with: Callable[..., ModelBackend]) -> tuple[ObservationRecord, ...]:
     """Four attempts of the source with batch size 64, in recurrences 0 to 3."""
-    source = backend_with(policy={"fixed": {}}, retries=0)
+    source = backend_with(mode="Fixed", retries=0)
     for _ in range(4):
         source.reconcile()
         (name,) = source.running
@@ -32,9 +32,9 @@ def records(backend_with: Callable[..., ModelBackend]) -> tuple[ObservationRecor
     return tuple(replace(record, job_uid=SOURCE_UID, job_name="source") for record in source.records.values())
 
 
-def source_job(backend: ModelBackend, forgotten: Forgotten | None = None) -> RecurringTrainingJob:
+def source_job(backend: ModelBackend, learn_since: LearnSince | None = None) -> RecurringTrainingJob:
     metadata = backend.job.metadata.model_copy(update={"uid": SOURCE_UID, "name": "source"})
-    status = backend.job.status.model_copy(update={"forgotten": forgotten})
+    status = backend.job.status.model_copy(update={"learn_since": learn_since})
     return backend.job.model_copy(update={"metadata": metadata, "status": status})
 
 
@@ -70,25 +70,11 @@ def test_only_attempts_towards_the_same_target_are_used(
         assert recurrences_used(backend, records, source) == used
 
 
-@pytest.mark.parametrize(
-    ("before", "sizes", "used"),
-    [(0, {}, [0, 1, 2, 3]), (2, {}, [2, 3]), (0, {64: 3}, [3]), (0, {32: 3}, [0, 1, 2, 3]), (9, {}, [])],
-)
+@pytest.mark.parametrize(("before", "used"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (9, [])])
 def test_attempts_that_the_source_forgot_are_not_used(
-    backend: ModelBackend,
-    records: tuple[ObservationRecord, ...],
-    before: int,
-    sizes: dict[int, int],
-    used: list[int],
+    backend: ModelBackend, records: tuple[ObservationRecord, ...], before: int, used: list[int]
 ) -> None:
-    forgotten = Forgotten.model_validate(
-        {
-            "token": "a",
-            "before_recurrence": before,
-            "batch_sizes": [ForgottenBatchSize(batch_size=size, before_recurrence=n) for size, n in sizes.items()],
-        }
-    )
-    source = source_job(backend, forgotten)
+    source = source_job(backend, LearnSince(text="a", recurrence=before))
     assert recurrences_used(backend, records, source) == used
     # A deleted job of the same name has other recurrences.
     deleted = tuple(replace(record, job_uid="deleted-uid") for record in records)

@@ -97,23 +97,23 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
 
 
 @pytest.mark.parametrize("spec", exhaustive_after([{}, JOB]), ids=["limits are profiled", "one limit"])
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}], ids=["thompsonSampling", "fixed"])
+@pytest.mark.parametrize("mode", ["Optimize", "Fixed"])
 @pytest.mark.parametrize(
     "slow_from", exhaustive_after([1, 0, 6]), ids=["from the second on", "always", "from the seventh on"]
 )
 def test_a_start_as_expensive_as_a_hundred_epochs_stops_no_job(
-    backend_with: Backend, spec: dict[str, Any], policy: dict[str, Any], slow_from: int
+    backend_with: Backend, spec: dict[str, Any], mode: str, slow_from: int
 ) -> None:
-    backend = backend_with(**spec, policy=policy)
+    backend = backend_with(**spec, mode=mode)
     runs = 10
     while len({key[0] for key in backend.records}) < runs:
         slow = len({key[0] for key in backend.records}) >= slow_from
         run_attempt(backend, 300_000.0 if slow else 0.0, 2_000.0 if slow else 0.0)
     found = records(backend)
     assert [record.recurrence for record in found if record.result == "Reached"] == list(range(runs))
-    # Policy fixed learns no start: it is stopped once, and its next attempt has no limit.
+    # Mode Fixed learns no start: it is stopped once, and its next attempt has no limit.
     stopped = [record for record in found if record.result == "Stopped"]
-    assert len(stopped) <= (2 if "fixed" in policy else 1)
+    assert len(stopped) <= (2 if mode == "Fixed" else 1)
 
 
 def test_no_attempt_is_stopped_for_its_cost_within_its_first_epoch(backend_with: Backend) -> None:

@@ -1,4 +1,4 @@
-"""A request to forget holds for objects and store alike, and is carried out once at any kill."""
+"""Another text of `spec.learnSince` holds for objects and store alike, and is carried out once at any kill."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KilledError, ModelBackend
+from wattloop_operator.api.recurring_training_job_status import LearnSince
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
@@ -28,9 +29,8 @@ def end(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name)
 
 
-def forget(backend: ModelBackend, token: str, *batch_sizes: int) -> None:
-    sizes = {"batchSizes": list(batch_sizes)} if batch_sizes else {}
-    backend.change_spec(policy={"thompsonSampling": {}, "forget": {"token": token, **sizes}})
+def forget(backend: ModelBackend, text: str) -> None:
+    backend.change_spec(learnSince=text)
 
 
 def learned(backend: ModelBackend) -> list[tuple[int, int]]:
@@ -52,15 +52,13 @@ def backend(backend_with: Callable[..., ModelBackend]) -> ModelBackend:
     return made
 
 
-def test_a_token_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
+def test_another_text_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
     forget(backend, "data of March")
     backend.reconcile()
     assert learned(backend) == []
-    forgotten = backend.job.status.forgotten
-    assert forgotten is not None
-    assert (forgotten.token, forgotten.before_recurrence) == ("data of March", 4)
+    assert backend.job.status.learn_since == LearnSince(text="data of March", recurrence=4)
     (event,) = [each for each in backend.events if each.reason == "Forgotten"]
-    assert "all batch sizes in the recurrences before 4 are forgotten" in event.message
+    assert "the recurrences before 4 are forgotten (spec.learnSince data of March)" in event.message
     assert (backend.job.status.arms, backend.job.status.best) == ((), None)
     assert "DefaultCost" in backend.savings
 
@@ -68,20 +66,6 @@ def test_a_token_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
     run_once(backend)
     assert learned(backend) == [(4, 64)]
     assert len([each for each in backend.events if each.reason == "Forgotten"]) == 1
-
-
-def test_a_token_with_batch_sizes_forgets_these_and_keeps_what_was_forgotten_before(backend: ModelBackend) -> None:
-    before = learned(backend)
-    other = next(size for _, size in before if size != 64)
-    forget(backend, "first", 64)
-    backend.reconcile()
-    assert learned(backend) == [each for each in before if each[1] != 64]
-    forget(backend, "second", other)
-    backend.reconcile()
-    assert learned(backend) == []
-    forgotten = backend.job.status.forgotten
-    assert forgotten is not None
-    assert {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes} == {64: 4, other: 4}
 
 
 def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(backend: ModelBackend) -> None:
@@ -104,17 +88,17 @@ def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(b
     assert learning() == f"{attempts(0)}; 5 attempt(s) are forgotten"
 
 
-def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(policy={"thompsonSampling": {}, "forget": {"token": "first"}})
+def test_a_text_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(learnSince="first")
     run_once(backend)
     assert learned(backend) == [(0, 64)]
     assert backend.events == []
 
 
-def test_a_request_that_is_removed_stays_in_force(backend: ModelBackend) -> None:
+def test_what_was_forgotten_stays_forgotten_without_the_text(backend: ModelBackend) -> None:
     forget(backend, "first")
     backend.reconcile()
-    backend.change_spec(policy={"thompsonSampling": {}})
+    forget(backend, "")
     backend.reconcile()
     assert learned(backend) == []
 
@@ -140,7 +124,7 @@ def test_a_clock_that_jumps_does_not_change_what_is_forgotten(backend: ModelBack
     assert [recurrence for recurrence, _ in learned(backend)] == [4]
 
 
-def test_a_request_to_forget_frees_a_job_whose_batch_sizes_all_crashed(
+def test_another_text_frees_a_job_whose_batch_sizes_all_crashed(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**KEEP_ALL, batchSize={"default": 64, "candidates": [64]})
@@ -153,7 +137,7 @@ def test_a_request_to_forget_frees_a_job_whose_batch_sizes_all_crashed(
         backend.advance(3600)
         backend.reconcile()
     assert backend.running == []
-    forget(backend, "mended", 64)
+    forget(backend, "mended")
     backend.reconcile()
     assert len(backend.running) == 1
     assert backend.job.status.conditions[0].reason == "Scheduled"
@@ -170,9 +154,7 @@ def test_a_kill_at_any_action_forgets_the_same(backend: ModelBackend, actions: i
     backend.actions_until_killed = None
     backend.advance(1)
     backend.reconcile()
-    forgotten = backend.job.status.forgotten
-    assert forgotten is not None
-    assert forgotten.before_recurrence == 4
+    assert backend.job.status.learn_since == LearnSince(text="first", recurrence=4)
     (name,) = backend.running
     assert (backend.recurrences[name].spec.index, backend.recurrences[name].spec.batch_size) == (4, 64)
     assert backend.recurrences[name].spec.decision.reason.startswith("nothing is known yet")
