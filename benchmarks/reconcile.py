@@ -94,7 +94,7 @@ def learning_job(observations: int) -> ModelBackend:
         job(
             objective={"target": TARGET, "maxEpochs": 50},
             batchSize={"default": 64, "candidates": list(ARMS)},
-            power={"limit": {"mode": "None"}},
+            power={"mode": "None"},
         )
     )
     points = range(1, MAX_CURVE_POINTS + 1)

@@ -87,7 +87,7 @@ def check_job(
             "objective": {"target": {"metric": "progress", "threshold": "1"}, "maxEpochs": 4},
             "batchSize": {"default": 1, "candidates": [1]},
             "policy": {"fixed": {}},
-            "power": {"limit": {"mode": "None"}},
+            "power": {"mode": "None"},
             "retries": 0,
             "template": {"job": {"template": {"spec": pod}}},
         },

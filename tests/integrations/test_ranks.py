@@ -165,7 +165,7 @@ def write_job(local_job: LocalJob, plan: Plan, progress_deadline_seconds: int | 
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": MAX_EPOCHS},
         batchSize={"default": 32, "candidates": [32]},
-        power={"limit": {"mode": "Fixed", "watts": round(HELD_WATTS)}},
+        power={"mode": "Fixed", "watts": round(HELD_WATTS)},
         # With several recurrences, each has one attempt.
         **({"retries": 0} if recurrences > 1 else {}),
         **deadline,

@@ -57,7 +57,7 @@ def attack(
     users = {each: kubectl.as_user(make_editor(node, kubectl, core, each)) for each in (VICTIMS, ATTACKERS)}
     for namespace, user in users.items():
         put_scripts(user, namespace)
-    power = {"limit": {"mode": "Fixed", "watts": HELD_WATTS}}
+    power = {"mode": "Fixed", "watts": HELD_WATTS}
     users[VICTIMS].apply(paced_job("victim", epoch_seconds=4.0, power=power), namespace=VICTIMS)
     victim = Runs(users[VICTIMS], cluster, "victim", VICTIMS)
     before = gpus.describe()

@@ -125,7 +125,7 @@ def hanging_job(name: str) -> Object:
 def ended_early() -> dict[str, Any]:
     """One batch size, one attempt, and a cost limit that a training without a target soon exceeds."""
     objective = {"target": TARGET, "maxEpochs": 40}
-    power = {"limit": {"mode": "None"}}
+    power = {"mode": "None"}
     return {"objective": objective, "mode": "Fixed", "power": power, "retries": 0}
 
 

@@ -63,7 +63,7 @@ def runs(
     """One that asks outside of the policy, one that asks inside of it, and the events of both."""
     user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
     put_scripts(user, NAMESPACE)
-    power = {"limit": {"mode": "Fixed", "watts": ASKED_WATTS}}
+    power = {"mode": "Fixed", "watts": ASKED_WATTS}
     # One fixed batch size, so that no run is stopped as too expensive.
     user.apply(paced_job("guarded", epoch_seconds=0.3, power=power, mode="Fixed"), namespace=NAMESPACE)
     asking = Runs(user, cluster, "guarded", NAMESPACE)

@@ -73,7 +73,7 @@ def preemption(
         queue = {"name": "team", "priorityClass": f"{NAMESPACE}-{job}"}
         # The second epoch of the one that is preempted has no end.
         environment = {"ENDLESS_ATTEMPT": "0"} if job == "low" else {}
-        spec = {"batchSize": {"default": 64, "candidates": [64]}, "power": {"limit": {"mode": "None"}}, "queue": queue}
+        spec = {"batchSize": {"default": 64, "candidates": [64]}, "power": {"mode": "None"}, "queue": queue}
         user.apply(paced_job(job, epoch_seconds=0.5, environment=environment, **spec), namespace=NAMESPACE)
     low, high = (Runs(user, cluster, job, NAMESPACE) for job in JOBS)
     before = gpus.describe()

@@ -52,7 +52,7 @@ def rounds(
     user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
     put_scripts(user, NAMESPACE)
     for job, count in GPUS.items():
-        power = {"limit": {"mode": "Fixed", "watts": LIMITS[job]}}
+        power = {"mode": "Fixed", "watts": LIMITS[job]}
         # A trial that is stopped as too expensive would have another attempt, perhaps on another GPU.
         mode = "Fixed"
         # Each job waits for the other before it begins.

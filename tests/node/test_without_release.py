@@ -52,7 +52,7 @@ class Seen:
 def seen(node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine) -> Seen:
     user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
     put_scripts(user, NAMESPACE)
-    power = {"limit": {"mode": "Fixed", "watts": HELD_WATTS}}
+    power = {"mode": "Fixed", "watts": HELD_WATTS}
     user.apply(paced_job("other", epoch_seconds=0.1, power=power), namespace=NAMESPACE)
     user.apply(paced_job("kept", epoch_seconds=3.0, power=power), namespace=NAMESPACE)
     other = Runs(user, cluster, "other", NAMESPACE).run(0)

@@ -39,7 +39,7 @@ def user(
 @pytest.fixture(scope="module")
 def ended(user: ClusterCommand, cluster: DynamicClient, gpus: Machine) -> tuple[list[Object], Object, set[float]]:
     """Two recurrences and the job's status, and the limits at which GPUs worked."""
-    power = {"limit": {"mode": "Fixed", "watts": HELD_WATTS}}
+    power = {"mode": "Fixed", "watts": HELD_WATTS}
     job = paced_job("confined", epoch_seconds=3.0, power=power)
     container_of(job)["securityContext"] = RESTRICTED_SECURITY
     user.apply(job, namespace=NAMESPACE)

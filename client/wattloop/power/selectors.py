@@ -202,10 +202,10 @@ class MaxSlowdown:
 
 
 def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Selector:
-    """The selector for a manifest's `spec.power.limit.selector`.
+    """The selector for a manifest's `spec.power.selector`.
 
     Args:
-        name: Energy, Time or MaxSlowdown; any other value selects by Cost, the default.
+        name: Energy or MaxSlowdown; any other value selects by Cost, the default.
         eta: Weight of energy, for Cost.
         max_slowdown_percent: Allowed slowdown from the highest limit, for MaxSlowdown.
 
@@ -216,8 +216,6 @@ def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Sel
     match name:
         case "Energy":
             return Energy()
-        case "Time":
-            return Time()
         case "MaxSlowdown":
             return MaxSlowdown(1 + max_slowdown_percent / 100)
         case _:

@@ -24,10 +24,12 @@ from wattloop.wire.launcher import (
 if TYPE_CHECKING:
     from wattloop.wire.probe_messages import ProbePlan
 
-# The whole prefix is reserved, so that variables of later versions break no existing manifest.
+# The whole prefix is reserved, so that variables of later versions break no existing manifest; but for the arguments of
+# `wattloop.pipeline`, which Wattloop never sets.
 PREFIX = "WATTLOOP_"
+PIPELINE_PREFIX = f"{PREFIX}PIPELINE_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
-SELECTORS = ("Energy", "Time", "Cost", "MaxSlowdown")
+SELECTORS = ("Energy", "Cost", "MaxSlowdown")
 MAX_INTEGER_CHARACTERS = 20
 
 
@@ -145,7 +147,7 @@ class RunEnvironment:
         target: The target of the run; None outside Wattloop.
         power_limit_watts: The limit to hold on each GPU; None to leave GPUs unchanged.
         profile_power_limits: Whether to measure the power limits first and then hold the best one.
-        power_selector: Rule that selects the best limit: Energy, Time, Cost or MaxSlowdown.
+        power_selector: Rule that selects the best limit: Energy, Cost or MaxSlowdown.
         max_slowdown_percent: Allowed slowdown for MaxSlowdown.
         eta: Weight of energy in the cost, from 0 to 1.
         seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.

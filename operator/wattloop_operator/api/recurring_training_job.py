@@ -117,9 +117,8 @@ class RecurringTrainingJobSpec(ApiModel):
             ".probes.at",
         ),
         Rule(
-            "!has(self.probes) || (has(self.power) && has(self.power.limit) && has(self.power.limit.mode) && "
-            "self.power.limit.mode != 'Auto')",
-            "power.limit.mode None or Fixed with probes, because mode Auto measures limits at one batch size; probes "
+            "!has(self.probes) || (has(self.power) && has(self.power.mode) && self.power.mode != 'Auto')",
+            "power.mode None or Fixed with probes, because mode Auto measures limits at one batch size; probes "
             "try those of powerLimits",
             ".probes",
         ),

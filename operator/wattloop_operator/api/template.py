@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from wattloop.wire.environment import PREFIX
+from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX
 from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule, exactly_one_of
 from wattloop_planner.canonical_json import canonical_json
@@ -73,7 +73,7 @@ class EnvironmentVariableSchema(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
     rules = (
         Rule(
-            f"!self.name.startsWith('{PREFIX}')",
+            f"!self.name.startsWith('{PREFIX}') || self.name.startsWith('{PIPELINE_PREFIX}')",
             "a name that does not begin with WATTLOOP_, which is reserved for variables that Wattloop sets; remove the "
             "variable or rename it (args may use $(WATTLOOP_BATCH_SIZE))",
             ".name",

@@ -150,11 +150,11 @@ class FrequencyPlanWriter:
 
     def _plan(self, state: PipelineState, job: RecurringTrainingJob, written: _Written) -> FrequencyPlan | None:
         """The FrequencyPlan of a pipeline: the user's, or the one that the operator makes; None before there is one."""
-        namespace, reference = state.namespace, job.spec.power.frequency_plan_ref
-        if reference is not None:
+        namespace, name = state.namespace, job.spec.power.named_plan
+        if name is not None:
             # One that the cache lacks may have no room there.
-            known = self.cache.plans.get((namespace, reference.name))
-            body = None if known is not None else self.api.find(FREQUENCY_PLANS, namespace, reference.name)
+            known = self.cache.plans.get((namespace, name))
+            body = None if known is not None else self.api.find(FREQUENCY_PLANS, namespace, name)
             return known.value if known is not None else None if body is None else _read(body)
         digest = "" if state.frontier is None else state.frontier.profile_digest
         if written.plan is not None and written.made_of == digest:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.frequency_plan import FrequencyPlan
-from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
@@ -94,13 +94,13 @@ class JobSettings:
 
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
-        cache: TTLCache[tuple[str, str], PowerLimit | None] = TTLCache(MAX_JOBS, CACHE_SECONDS, clock)
+        cache: TTLCache[tuple[str, str], Power | None] = TTLCache(MAX_JOBS, CACHE_SECONDS, clock)
         # Whatever refers to a plan of the user refers to one object.
         self._plans: WeakValueDictionary[tuple[str, str], GivenPlan] = WeakValueDictionary()
         self._plans_lock = threading.Lock()
         self._power_of = cached(cache, lock=threading.Lock())(self._read_power)
 
-    def power_of(self, namespace: str, name: str) -> PowerLimit | None:
+    def power_of(self, namespace: str, name: str) -> Power | None:
         """See `wattloop_operator.reporting.nodes.PowerOfJob`."""
         return self._power_of(namespace, name)
 
@@ -112,8 +112,8 @@ class JobSettings:
             if body is None or body["metadata"]["uid"] != reference.uid:
                 return JobPlan(enabled=False)
             job = RecurringTrainingJob.from_wire(body)
-            named = job.spec.power.frequency_plan_ref
-            found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named.name)
+            named = job.spec.power.named_plan
+            found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named)
             return self._shared(job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found)))
         except (RejectedError, ValidationError) as error:
             name = f"{namespace}/{reference.name}"
@@ -126,9 +126,9 @@ class JobSettings:
         with self._plans_lock:
             return replace(plan, given=self._plans.setdefault((given.name, given.digest), given))
 
-    def _read_power(self, namespace: str, name: str) -> PowerLimit | None:
+    def _read_power(self, namespace: str, name: str) -> Power | None:
         try:
             body = self._api.find(RECURRING_TRAINING_JOBS, namespace, name)
-            return None if body is None else RecurringTrainingJob.from_wire(body).spec.power.limit
+            return None if body is None else RecurringTrainingJob.from_wire(body).spec.power
         except (RejectedError, ValidationError) as error:
             raise OperationError(f"RecurringTrainingJob {namespace}/{name} cannot be read: {error}") from error

@@ -188,13 +188,9 @@ def _print_table(history: JobHistory) -> None:
 
 def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simulation | None:
     """The simulated GPUs of a job; in real time if it plans a pipeline."""
-    from wattloop_operator.api.power_fields import FrequencyPlanMode
     from wattloop_operator.api.recurring_training_job import Mode
 
-    plan = job.spec.power.frequency_plan
-    if simulation is None or plan is None:
-        return simulation
-    if plan.mode is not FrequencyPlanMode.AUTO or job.spec.mode is Mode.ADVISE:
+    if simulation is None or job.spec.power.frequency_plan is None or job.spec.mode is Mode.ADVISE:
         return simulation
     if simulation.load is not None:
         raise UsageError(

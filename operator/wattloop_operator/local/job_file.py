@@ -10,7 +10,7 @@ from pathlib import Path
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.meta import ObjectMeta
-from wattloop_operator.api.power_fields import PowerLimit, PowerLimitMode
+from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
@@ -40,17 +40,17 @@ def read_job(path: Path) -> RecurringTrainingJob:
     if source is ReportingSource.TERMINATION_MESSAGE:
         found = f"spec.reporting.source {source}"
         raise InputError(str(path), found, "Logs or another source: on this machine no kubelet reads such messages")
-    plan = jobs[0].spec.power.frequency_plan_ref
+    plan = jobs[0].spec.power.named_plan
     if plan is not None:
-        found = f"spec.power.frequencyPlanRef {plan.name}"
-        expected = "no reference, because this machine has no FrequencyPlans; name a plan file in Pipeline(plan=…)"
+        found = f"spec.power.frequencyPlan.name {plan}"
+        expected = "no name, because this machine has no FrequencyPlans; name a plan file in Pipeline(plan=…)"
         raise InputError(str(path), found, expected)
     return jobs[0]
 
 
 def without_power_limits(job: RecurringTrainingJob) -> RecurringTrainingJob:
     """The job on a machine without a GPU: no power limit is held or measured."""
-    power = job.spec.power.model_copy(update={"limit": PowerLimit(mode=PowerLimitMode.NONE)})
+    power = Power(mode=PowerMode.NONE, frequency_plan=job.spec.power.frequency_plan)
     return job.model_copy(update={"spec": job.spec.model_copy(update={"power": power})})
 
 

@@ -275,7 +275,7 @@ class LocalBackend:
         if not recurrence.spec.reporting.uses_client:
             follower = OutputFollower(
                 recurrence,
-                job.spec.power.limit,
+                job.spec.power,
                 output=log,
                 folder=self._source.parent,
                 agent_socket=self._addresses.agent_socket,

@@ -19,7 +19,7 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
+from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.api.trigger import ManualTrigger, Trigger
@@ -145,7 +145,7 @@ def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
         "successful_runs_history_limit": MAX_HISTORY,
         "failed_runs_history_limit": MAX_HISTORY,
         "batch_size": spec.batch_size.model_copy(update={"learn_from": None}),
-        "power": Power(limit=PowerLimit(mode=PowerLimitMode.NONE)),
+        "power": Power(mode=PowerMode.NONE),
         "retries": 0,
         "output": None,
     }

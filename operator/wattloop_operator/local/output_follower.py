@@ -19,7 +19,7 @@ from wattloop.power.windows import Totals
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.threads import TaskThread
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
@@ -58,7 +58,7 @@ class OutputFollower:
     def __init__(
         self,
         recurrence: TrainingRecurrence,
-        power: PowerLimit,
+        power: Power,
         *,
         output: Path,
         folder: Path,
@@ -286,7 +286,7 @@ class OutputLimits:
         power: How the job chooses its limit.
     """
 
-    def __init__(self, recurrence: TrainingRecurrence, gpus: ProcessGpus, power: PowerLimit) -> None:
+    def __init__(self, recurrence: TrainingRecurrence, gpus: ProcessGpus, power: Power) -> None:
         self._spec = recurrence.spec
         self._gpus = gpus
         self._power = power

@@ -24,7 +24,7 @@ from wattloop.wire.node_energy import (
     PodLimit,
     PodLimitState,
 )
-from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.ordered_limit import needs_order, ordered_limit
@@ -201,7 +201,7 @@ MAX_ATTEMPTS = 20_000
 CACHE_SECONDS = 60.0
 MAX_LOGGED_ATTEMPTS = 1_000
 
-PowerOfJob = Callable[[str, str], PowerLimit | None]
+PowerOfJob = Callable[[str, str], Power | None]
 """How a job chooses its power limit, by namespace and name; None if the job does not exist. It raises OperationError
 if the job cannot be read now."""
 
@@ -253,5 +253,5 @@ class LimitOrders:
                     self._without_order[attempt.namespace, attempt.name] = True
             return None
         power = self._power_of(attempt.namespace, attempt.job) if recurrence.spec.profile_power_limits else None
-        watts = ordered_limit(recurrence, power or PowerLimit())
+        watts = ordered_limit(recurrence, power or Power())
         return PodLimit(pod_uid, None if watts is None else float(watts))

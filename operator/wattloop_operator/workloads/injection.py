@@ -11,18 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from wattloop.pipeline.limit_series import BASELINE_VARIABLE, GLOBAL, LIMITS_VARIABLE, PER_STAGE
-from wattloop.pipeline.measurement_files import DUMPS_VARIABLE
-from wattloop.pipeline.plan_series import PLANS_VARIABLE
-from wattloop.pipeline.run_series import FOLLOWING_VARIABLE, ITERATIONS_VARIABLE
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
-from wattloop.wire.environment import PREFIX, RunEnvironment
+from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX, RunEnvironment
 from wattloop.wire.message_fields import shown
 from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.api.power_fields import BaselineMethod, MeasuredBaseline
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.template_checks import requested_gpus, wrong_gpu_request
@@ -153,33 +148,9 @@ def run_variables(
         variables[KUBEFLOW_TOKEN] = addresses.token_file
         if addresses.certificate_authority_file:
             variables[KUBEFLOW_AUTHORITY] = addresses.certificate_authority_file
-    plans = job.spec.power.clocks_by_plan
-    if plans is not None and plans.directory is not None:
-        variables |= {
-            PLANS_VARIABLE: plans.directory.path,
-            ITERATIONS_VARIABLE: str(plans.directory.iterations),
-            FOLLOWING_VARIABLE: plans.directory.after_last.value.lower(),
-            DUMPS_VARIABLE: plans.directory.dump_path,
-        }
-    if plans is not None and plans.baseline is not None:
-        variables |= _baseline_variables(plans.baseline)
     if recurrence.spec.reporting.source is ReportingSource.LOGS:
         # Python writes a file or a pipe in blocks of 8 KiB: hours of a short log.
         variables["PYTHONUNBUFFERED"] = "1"
-    return variables
-
-
-def _baseline_variables(baseline: MeasuredBaseline) -> dict[str, str]:
-    variables = {
-        BASELINE_VARIABLE: {BaselineMethod.ZEUS_GLOBAL: GLOBAL, BaselineMethod.ZEUS_PER_STAGE: PER_STAGE}[
-            baseline.method
-        ],
-        ITERATIONS_VARIABLE: str(baseline.iterations),
-        FOLLOWING_VARIABLE: baseline.after_last.value.lower(),
-        DUMPS_VARIABLE: baseline.dump_path,
-    }
-    if baseline.limits_watts is not None:
-        variables[LIMITS_VARIABLE] = ",".join(map(str, baseline.limits_watts))
     return variables
 
 
@@ -195,7 +166,7 @@ def run_environment(
         devices: GPUs that share the global batch; 0 counts as 1.
         pods: Pods that train together and have an index.
     """
-    spec, limit = recurrence.spec, job.spec.power.limit
+    spec, power = recurrence.spec, job.spec.power
     devices = max(devices, 1)
     per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
     parts = micro_batches(spec.batch_size * devices if per_device else spec.batch_size, devices)
@@ -211,8 +182,8 @@ def run_environment(
         target=spec.target.run_target,
         power_limit_watts=None if spec.power_limit_watts is None else float(spec.power_limit_watts),
         profile_power_limits=spec.profile_power_limits,
-        power_selector=limit.selector.value,
-        max_slowdown_percent=float(limit.max_slowdown_percent or 0),
+        power_selector=power.selector.value,
+        max_slowdown_percent=float(power.max_slowdown_percent or 0),
         eta=spec.energy_weight_percent / 100,
         seed=int(spec.decision.seed) or None,
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
@@ -356,7 +327,8 @@ def _gpus(container: Mapping[str, Any]) -> int:
 
 def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: list[dict[str, Any]]) -> None:
     own = container.get("env") or []
-    reserved = sorted(str(each.get("name")) for each in own if str(each.get("name")).startswith(PREFIX))
+    names = (str(each.get("name")) for each in own)
+    reserved = sorted(each for each in names if each.startswith(PREFIX) and not each.startswith(PIPELINE_PREFIX))
     if reserved:
         raise TemplateError(
             f"container {container.get('name')} sets {reserved[0]}: Wattloop sets the variables {PREFIX}… and changes "

@@ -154,12 +154,12 @@ def test_a_run_continues_without_a_limit_that_the_gpu_rejects(
     assert "the power limit of 50 W is not held" in caplog.text
 
 
-@pytest.mark.parametrize(("selector", "chosen"), [("Time", 400.0), ("Energy", None)])
+@pytest.mark.parametrize(("selector", "chosen"), [("MaxSlowdown", 400.0), ("Energy", None)])
 def test_a_run_measures_every_limit_from_the_maximum_and_holds_the_best(
     node: Node, report_server: ReportServer, selector: str, chosen: float | None
 ) -> None:
     variables = node.variables(report_server, WATTLOOP_PROFILE_POWER_LIMITS="1", WATTLOOP_POWER_SELECTOR=selector)
-    with Run(environment=variables | {"WATTLOOP_MAX_EPOCHS": "40"}) as run:
+    with Run(environment=variables | {"WATTLOOP_MAX_EPOCHS": "40", "WATTLOOP_MAX_SLOWDOWN_PERCENT": "0"}) as run:
         for _ in run.epochs():  # an epoch of about three seconds, less than a window
             for samples in (64, 64, 22):
                 node.gpus.occupy([0, 1], work=WORK_OF_A_SECOND * samples / 64, intensity=0.9)

@@ -21,7 +21,7 @@ from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.store import Store
 
-NO_LIMITS = {"limit": {"mode": "None"}}
+NO_LIMITS = {"mode": "None"}
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     kubectl: ClusterCommand,
     namespace: str,
 ) -> None:
-    job = make_job(power=NO_LIMITS | {"frequencyPlanRef": {"name": "mine"}})
+    job = make_job(power=NO_LIMITS | {"frequencyPlan": {"name": "mine"}})
     pipeline = StoredPipeline(operator, store, job)
     missing = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert missing is not None

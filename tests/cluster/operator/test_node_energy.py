@@ -301,7 +301,7 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
 def test_a_training_without_the_agents_socket_is_learned_from(
     awaited: DrivenJob, store: Store, clock: TestClock, agent_on: Callable[..., NodeAgent]
 ) -> None:
-    training = awaited.start(template=with_gpu(), power={"limit": {"mode": "None"}})
+    training = awaited.start(template=with_gpu(), power={"mode": "None"})
     awaited.reconcile()
     agent = agent_on(NODE_NAME)
     has = assignment(training.pod, agent.gpu.uuid)
@@ -346,7 +346,7 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
 ) -> None:
     # One batch size, so that the next recurrence has the measured one.
     sizes = {"default": 64, "candidates": [64]}
-    training = awaited.start(template=with_gpu(), batchSize=sizes, power={"limit": {"mode": "Auto"}})
+    training = awaited.start(template=with_gpu(), batchSize=sizes, power={"mode": "Auto"})
     awaited.reconcile()
     agent = agent_on(NODE_NAME)
     has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target

@@ -228,7 +228,7 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
                 "maxRecurrences": each,
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
                 "batchSize": {"default": 64, "candidates": [64, 128]},
-                "power": {"limit": {"mode": "None"}},
+                "power": {"mode": "None"},
                 "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
             },
         }

@@ -1,4 +1,4 @@
-"""Whether a job's ranks get clocks by a plan: by power.frequencyPlan, or by the mode of power limits without it."""
+"""Whether a job's ranks get clocks by a plan: by the mode of power limits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
     ("power", "choice"),
     [
         ({}, None),
-        ({"limit": {"mode": "Fixed", "watts": 200}}, None),
-        ({"limit": {"mode": "None"}}, PlanChoiceRule.FASTEST),
-        ({"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Cost"}}, PlanChoiceRule.COST),
-        ({"limit": {"mode": "None"}, "frequencyPlan": {"mode": "None"}}, None),
-        ({"frequencyPlan": {"mode": "None"}}, None),
+        ({"mode": "Fixed", "watts": 200}, None),
+        ({"mode": "None"}, PlanChoiceRule.FASTEST),
+        ({"mode": "None", "frequencyPlan": {"choice": "Cost"}}, PlanChoiceRule.COST),
+        ({"mode": "None", "frequencyPlan": {"name": "mine"}}, PlanChoiceRule.FASTEST),
     ],
 )
 def test_a_job_gets_clocks_by_a_plan_only_without_power_limits(

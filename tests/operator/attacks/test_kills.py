@@ -28,7 +28,7 @@ from support.local_runs.local_runs import (
 pytestmark = pytest.mark.processes
 
 DEFAULT_WATTS = 400.0
-FIXED_LIMIT = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
+FIXED_LIMIT = {"power": {"mode": "Fixed", "watts": 250}}
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_a_profile_goes_on_where_a_kill_of_agent_rank_or_run_has_interrupted_it(
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "accuracy", "threshold": "0.5"}, "maxEpochs": 1},
         batchSize={"default": 64, "candidates": [64]},
-        power={"limit": {"mode": "None"}},
+        power={"mode": "None"},
     )
     resume = local_job.folder / "paused"
     run = local_job.start("--recurrences", "1")

@@ -36,7 +36,7 @@ class GatedRun:
 
     def __init__(self, local_job: LocalJob) -> None:
         self.local_job = local_job
-        local_job.job(TRAINING, power={"limit": {"mode": "Fixed", "watts": 250}})
+        local_job.job(TRAINING, power={"mode": "Fixed", "watts": 250})
         self.run: RunProcess = local_job.start(*OPTIONS)
         self.reached("hold", BEGIN_SECONDS)
         self.gpus = Machine(local_job.output / "simulated-gpus")

@@ -33,7 +33,7 @@ with wattloop.Run() as run:
 """
 SPEC: dict[str, Any] = {
     "parameters": [{"name": "learning_rate", "default": "0.1", "candidates": ["0.1", "0.4", "1.6"]}],
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
 }
 
 

@@ -25,7 +25,7 @@ for epoch in range(1, 6):
     value += 0.1
     print(f"epoch={epoch} accuracy={value:.12f}", flush=True)
 """
-UNCHANGED: dict[str, Any] = {"reporting": {"source": "Logs"}, "power": {"limit": {"mode": "None"}}}
+UNCHANGED: dict[str, Any] = {"reporting": {"source": "Logs"}, "power": {"mode": "None"}}
 
 
 @pytest.fixture

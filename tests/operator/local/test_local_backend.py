@@ -156,7 +156,7 @@ def test_a_wrapped_training_may_save_what_it_has_when_its_attempt_is_ended_grace
 def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
     with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
         backend = local_backend(store, tmp_path, watchdog)
-        backend.ensure_job(job(power={"limit": {"mode": "None"}}))
+        backend.ensure_job(job(power={"mode": "None"}))
         harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
         created = harness.create()
         spec = created.spec

@@ -33,7 +33,7 @@ class Followed:
     """A training whose output is followed, one poll after another."""
 
     def __init__(self, node: SimulatedNode, folder: Path, selector: str = "Energy") -> None:
-        followed = job(power={"limit": {"mode": "Auto", "selector": selector}}, **LOGS)
+        followed = job(power={"mode": "Auto", "selector": selector}, **LOGS)
         snapshot = Snapshot(followed, measures_limits_by_output=True)
         recurrence = decide(snapshot, Attempt(0, 0, "slot", START))
         assert recurrence.spec.profile_power_limits
@@ -42,7 +42,7 @@ class Followed:
         self._log = folder / "log"
         self.follower = OutputFollower(
             recurrence,
-            followed.spec.power.limit,
+            followed.spec.power,
             output=self._log,
             folder=folder,
             agent_socket=str(node.socket),

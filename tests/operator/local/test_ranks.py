@@ -39,7 +39,7 @@ def test_ranks_without_a_process_group_hold_the_same_limit_in_the_same_steps(loc
         TRAINING,
         objective={"target": {"metric": "accuracy", "threshold": "0.75"}, "maxEpochs": 9},
         batchSize={"default": 32, "candidates": [32]},
-        power={"limit": {"mode": "Auto", "selector": "Cost"}},
+        power={"mode": "Auto", "selector": "Cost"},
     )
     assert local_job.run("--recurrences", "2", "--simulated-gpus", str(RANKS)) == 0
     logs = sorted(local_job.folder.glob("limits-*"))

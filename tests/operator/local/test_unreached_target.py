@@ -33,7 +33,7 @@ def test_a_target_that_no_size_reaches_ends_attempts_early_at_the_cheapest_size_
         objective={"target": {"metric": "accuracy", "threshold": "0.97"}, "maxEpochs": 40},
         batchSize={"default": 128, "candidates": [16, 32, 64, 128]},
         reporting={"source": "Logs"},
-        power={"limit": {"mode": "None"}},
+        power={"mode": "None"},
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
     assert local_job.run("--recurrences", "5") == 0

@@ -114,7 +114,7 @@ def start(
             "energyWeightPercent": energy_weight_percent,
         },
         batchSize={"default": 64, "candidates": [64]},
-        power={"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Fastest"}},
+        power={"mode": "None", "frequencyPlan": {"choice": "Fastest"}},
     )
     shutil.copy(compared_training.__file__, job.folder / "train.py")
     return job, job.start("--recurrences", str(len(recurrences)), "--simulated-gpus", str(STAGES))

@@ -29,7 +29,7 @@ AHEAD = {"the same": 0, "a day ahead": DAY, "a day behind": -DAY}
 @pytest.fixture
 def backend() -> ModelBackend:
     """A job on one GPU whose agent does not report."""
-    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
+    return ModelBackend(job(power={"mode": "None"}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from wattloop_operator.reporting.cost_reviews import RECURRENCE_RATE, TOTAL_RATE
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.service import ReportService
 
-POWER = {"power": {"limit": {"mode": "None"}}}
+POWER = {"power": {"mode": "None"}}
 DECIDED = decide(Snapshot(job(**POWER)), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
 
 

@@ -129,7 +129,7 @@ def test_attempts_whose_jobs_name_one_plan_share_it() -> None:
             "trigger": {"manual": {}},
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
             "batchSize": {"default": 64, "candidates": [64]},
-            "power": {"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}},
+            "power": {"mode": "None", "frequencyPlan": {"name": "mine"}},
             "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
         },
     }

@@ -11,7 +11,7 @@ from wattloop.errors import OperationError
 from wattloop.wire.node_energy import PodLimit, PodLimitState
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -22,7 +22,7 @@ from wattloop_operator.reporting.service import ReportService
 POD = "pod-uid"
 ATTEMPT = PodAttempt("team", "digits-0", "digits", "job-uid", 0, 0)
 ALLOWED = PodLimitState(POD, (200.0, 700.0))
-FIXED, NONE = {"limit": {"mode": "Fixed", "watts": 300}}, {"limit": {"mode": "None"}}
+FIXED, NONE = {"mode": "Fixed", "watts": 300}, {"mode": "None"}
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Operator:
         )
         self.orders = LimitOrders(self.reports, self._power_of, lambda: self.attempts.now, sockets=self.sockets)
 
-    def _power_of(self, namespace: str, name: str) -> PowerLimit | None:
+    def _power_of(self, namespace: str, name: str) -> Power | None:
         self.asked_jobs.append((namespace, name))
         return None
 

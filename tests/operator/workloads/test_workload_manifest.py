@@ -67,38 +67,6 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     assert made["spec"]["template"]["metadata"]["labels"] == labels
 
 
-def test_a_folder_of_plans_is_named_in_the_environment(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    directory = {"path": "/plans", "dumpPath": "/shared/runs", "iterations": 15}
-    power = {"limit": {"mode": "None"}, "frequencyPlan": {"directory": directory}}
-    job = make_job(power=power)
-    (container,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
-    named = {each["name"]: each["value"] for each in container["env"] if "PIPELINE" in each["name"]}
-    assert named == {
-        "WATTLOOP_PIPELINE_PLANS": "/plans",
-        "WATTLOOP_PIPELINE_DUMPS": "/shared/runs",
-        "WATTLOOP_PIPELINE_PLAN_ITERATIONS": "15",
-        "WATTLOOP_PIPELINE_PLANS_THEN": "best",
-    }
-
-
-def test_a_baseline_is_named_in_the_environment(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    baseline = {"method": "ZeusPerStage", "dumpPath": "/shared/runs", "limitsWatts": [300, 250], "afterLast": "End"}
-    job = make_job(power={"limit": {"mode": "None"}, "frequencyPlan": {"baseline": baseline}})
-    (container,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
-    named = {each["name"]: each["value"] for each in container["env"] if "PIPELINE" in each["name"]}
-    assert named == {
-        "WATTLOOP_PIPELINE_BASELINE": "zeus-per-stage",
-        "WATTLOOP_PIPELINE_BASELINE_LIMITS": "300,250",
-        "WATTLOOP_PIPELINE_DUMPS": "/shared/runs",
-        "WATTLOOP_PIPELINE_PLAN_ITERATIONS": "10",
-        "WATTLOOP_PIPELINE_PLANS_THEN": "end",
-    }
-
-
 def test_the_plan_of_probes_is_in_the_environment_with_global_batch_sizes(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
@@ -111,7 +79,7 @@ def test_the_plan_of_probes_is_in_the_environment_with_global_batch_sizes(
     }
     size = {"default": 64, "candidates": [32, 64], "scope": "PerDevice"}
     parameters = [{"name": "dropout", "default": "0.1", "candidates": ["0.1"]}]
-    spec = {"probes": probes, "batchSize": size, "parameters": parameters, "power": {"limit": {"mode": "None"}}}
+    spec = {"probes": probes, "batchSize": size, "parameters": parameters, "power": {"mode": "None"}}
     gpus = {"limits": {"nvidia.com/gpu": 2}}
     job = make_job({"name": "train", "image": "train:1", "resources": gpus}, **spec)
     plan = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0]).probes

@@ -103,7 +103,7 @@ BASSOON: dict[str, Way] = {
     ),
     "train_lr.py": EXAMPLE,
     "zeus2.shufflenetv2": EXAMPLE,
-    "examples/cifar100": job(power={"limit": {"mode": "Auto"}}, probes=None),
+    "examples/cifar100": job(power={"mode": "Auto"}, probes=None),
     "examples/neumf": Reason("there is no such example"),
     "analysis, plots": PLOT,
 }

@@ -31,7 +31,6 @@ with Pipeline(stage=0, stages=1, microbatches=1, rank=0, data_rank=0, pipeline_r
                 pass
     assert [each.text for each in pipeline.instructions] == ["forward:0:0", "backward:0:0"]
 """
-DIRECTORY = {"path": "/plans", "dumpPath": "/runs", "iterations": 5}
 
 WAYS: dict[str, Way] = {
     "perseus.utils.state.load_prof": commands("pipeline analyze @runs --format json"),
@@ -94,7 +93,7 @@ WAYS: dict[str, Way] = {
     "TwoFrequencies": python(ITERATION),
     "ZeusGlobalPowerLimit, ZeusLocalPowerState: their measured points": BASELINE,
     "their dumps and tables": BASELINE,
-    "ZeusGlobalPowerLimit: the limit of least cost": job(power={"limit": {"mode": "Auto"}}, probes=None),
+    "ZeusGlobalPowerLimit: the limit of least cost": job(power={"mode": "Auto"}, probes=None),
     "make_3d_parallel, PointSolution3D": Elsewhere(
         "tests/integrations/test_torch_pipelining.py::test_each_rank_finds_its_place"
     ),
@@ -103,8 +102,8 @@ WAYS: dict[str, Way] = {
     "its on_instruction_begin, on_instruction_end": python(ITERATION),
     "its rank, dp_rank": python(ITERATION),
     "its server_url, job_metadata": python(ITERATION),
-    "ZEUS_PFO_SCHEDULER, ZEUS_PFO_SCHEDULER_ARGS": job(power={"frequencyPlanRef": {"name": "mine"}}, probes=None),
-    "ZEUS_PFO_DUMP_DATA, ZEUS_PFO_DUMP_DIR": job(power={"frequencyPlan": {"directory": DIRECTORY}}, probes=None),
+    "ZEUS_PFO_SCHEDULER, ZEUS_PFO_SCHEDULER_ARGS": job(power={"frequencyPlan": {"name": "mine"}}, probes=None),
+    "ZEUS_PFO_DUMP_DATA, ZEUS_PFO_DUMP_DIR": SERIES,
     "lowtime.operation.CandidateExecutionOptions": python(
         "from wattloop_planner.frequency import Option, Profile\n"
         'Profile("mine", {(0, "forward"): (Option(1410, 0.1, 20.0),)})'

@@ -17,7 +17,7 @@ def job_manifest(name: str = "digits", **spec: Any) -> dict[str, Any]:
             "runRequest": "first",
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
             "batchSize": {"default": 64, "candidates": [32, 64]},
-            "power": {"limit": {"mode": "None"}},
+            "power": {"mode": "None"},
             "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
             **spec,
         },

@@ -38,9 +38,7 @@ TESTS = Path(__file__).parents[2]
 # An input that begins with it is the JSON of an archive, and otherwise a manifest.
 ARCHIVE = b"archive "
 OWNER = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
-JOB = RecurringTrainingJob.from_wire(
-    job_manifest(power={"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}})
-)
+JOB = RecurringTrainingJob.from_wire(job_manifest(power={"mode": "None", "frequencyPlan": {"name": "mine"}}))
 MAX_LINE_CHARACTERS = 4096
 ROUNDS = 8
 TEXTS_PER_CHECK = 4

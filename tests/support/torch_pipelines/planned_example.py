@@ -247,7 +247,7 @@ def _write_job(local_job: LocalJob, script: str, variables: Mapping[str, str]) -
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "loss", "direction": "Minimize", "threshold": "1000000"}, "maxEpochs": 1},
         batchSize={"default": 64, "candidates": [64]},
-        power={"limit": {"mode": "None"}},
+        power={"mode": "None"},
     )
     shutil.move(local_job.folder / "train.py", local_job.folder / "train_planned.py")
     (local_job.folder / "launch.py").write_text(forking_launcher("train_planned.py", STAGES, _IMPORTED))

@@ -26,7 +26,7 @@ from wattloop_operator.api.attempt_state import (
     ProfilePoint,
     Progress,
 )
-from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.learning.power_profiles import best_limit
 
@@ -73,7 +73,7 @@ def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> boo
     return not may_have_socket or bool(progress.processes) or progress.epoch is not None
 
 
-def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | None:
+def ordered_limit(recurrence: TrainingRecurrence, power: Power) -> int | None:
     """The limit to hold on each GPU; None: none, because it is not known yet which ones are allowed, or none is.
 
     Args:

@@ -291,12 +291,12 @@ def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, 
                 yield PLAN_AVAILABLE, HOLDS[each.status], each.reason, each.message
         return
     recurrence, applied = newest
-    of_recurrence, reference = f"recurrence {recurrence}", power.frequency_plan_ref
-    if reference is not None and not applied.name:
+    of_recurrence = f"recurrence {recurrence}"
+    if power.named_plan is not None and not applied.name:
         text = (
-            f"{of_recurrence}: the job names FrequencyPlan {reference.name}, which does not exist in namespace "
+            f"{of_recurrence}: the job names FrequencyPlan {power.named_plan}, which does not exist in namespace "
             f"{snapshot.job.metadata.namespace}, so its ranks run at free clocks; create it, and running ranks get its "
-            "clocks, or leave power.frequencyPlanRef out"
+            "clocks, or leave power.frequencyPlan.name out"
         )
         yield PLAN_AVAILABLE, False, NOT_FOUND, text
     elif applied.problem:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.api.power_fields import PowerLimitMode
+from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
@@ -149,7 +149,7 @@ def repeated(snapshot: Snapshot, disrupted: TrainingRecurrence, attempt: Attempt
         "stop_cost_joules": spec.stop_cost_joules,
         "decision": decision.model_copy(update={"reason": reason}),
     }
-    if spec.profile_power_limits and snapshot.job.spec.power.limit.mode is PowerLimitMode.AUTO:
+    if spec.profile_power_limits and snapshot.job.spec.power.mode is PowerMode.AUTO:
         # Another recurrence may have measured meanwhile.
         update |= {"power_limit_watts": None, "profile_power_limits": True}
     return found.model_copy(update={"spec": found.spec.model_copy(update=update)})

@@ -13,7 +13,7 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
 from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
-from wattloop_operator.api.power_fields import PowerLimitMode
+from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import NextRecurrence
 from wattloop_operator.api.training_recurrence import (
@@ -451,10 +451,10 @@ def _power_limit_of(snapshot: Snapshot, kind: DecisionKind, decision: Decision) 
 
 def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:
     """The power limit to set, and whether limits must be measured for lack of a profile that applies."""
-    limit = snapshot.job.spec.power.limit
-    if limit.mode is PowerLimitMode.FIXED:
-        return limit.watts, False
-    if limit.mode is PowerLimitMode.NONE:
+    power = snapshot.job.spec.power
+    if power.mode is PowerMode.FIXED:
+        return power.watts, False
+    if power.mode is PowerMode.NONE:
         return None, False
     known = known_attempts(snapshot)
     profile = known.profile(batch_size)

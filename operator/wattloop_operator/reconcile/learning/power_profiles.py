@@ -18,7 +18,7 @@ from wattloop.power.selectors import MeasuredLimit, selector_named
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.attempt_state import ProfilePoint
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.api.power_fields import PowerLimit, PowerLimitMode
+from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import (
@@ -121,7 +121,7 @@ def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool
 
 
 def best_limit(
-    limit: PowerLimit,
+    power: Power,
     energy_weight_percent: int,
     points: Iterable[ProfilePoint | LimitMeasurement | PowerMeasurement],
     gpus: int,
@@ -129,19 +129,19 @@ def best_limit(
     """The measurement of one epoch at the limit that a job's selector chooses.
 
     Args:
-        limit: How the job chooses its limit.
+        power: How the job chooses its limit.
         energy_weight_percent: Weight of energy in the cost.
         points: Measurements at each limit, of any number of epochs.
         gpus: Number of GPUs.
     """
-    eta, slowdown = energy_weight_percent / 100, limit.max_slowdown_percent or 0
-    return selector_named(limit.selector, eta=eta, max_slowdown_percent=slowdown).select(_of_one_epoch(points, gpus))
+    eta, slowdown = energy_weight_percent / 100, power.max_slowdown_percent or 0
+    return selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown).select(_of_one_epoch(points, gpus))
 
 
 def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> MeasuredLimit:
     """The same of a profile, by the job's present spec."""
     weight = spec.objective.energy_weight_percent
-    return best_limit(spec.power.limit, weight, profile.measurements, profile.key.gpu_count)
+    return best_limit(spec.power, weight, profile.measurements, profile.key.gpu_count)
 
 
 def highest_measurement(profile: PowerProfileRecord) -> MeasuredLimit:
@@ -171,7 +171,7 @@ def at_policy_limits(
     GPUs, its energy and time are scaled by the ratio between the selected limit and the highest one.
     Otherwise a switch of the mode would look like a change of every epoch cost.
     """
-    if spec.power.limit.mode is not PowerLimitMode.AUTO:
+    if spec.power.mode is not PowerMode.AUTO:
         return records
     advised = DecisionKind.ADVISE.value
     sizes = {record.batch_size for record in records if record.decision_kind == advised}

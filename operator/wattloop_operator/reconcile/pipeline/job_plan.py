@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wattloop_planner.frequency.choice_rules import ChosenPoint, Rule
     from wattloop_planner.frequency.pipeline.plans import Realised
 
-NOT_PLANNED = "the job has no power.frequencyPlan with the mode Auto"
+NOT_PLANNED = "the job sets no clocks: power.mode is not None, or mode is Advise"
 
 
 def job_plan(job: RecurringTrainingJob, recurrence: TrainingRecurrence, plan: FrequencyPlan | None) -> JobPlan:
@@ -35,17 +35,17 @@ def job_plan(job: RecurringTrainingJob, recurrence: TrainingRecurrence, plan: Fr
         recurrence: The attempt.
         plan: The FrequencyPlan that the job names; None if it names none, or one that does not exist.
     """
-    choice, reference = choice_of_job(job.spec, recurrence), job.spec.power.frequency_plan_ref
+    choice, name = choice_of_job(job.spec, recurrence), job.spec.power.named_plan
     if choice is None or job.spec.mode is Mode.ADVISE:
         return JobPlan(enabled=False)
-    if reference is None:
+    if name is None:
         return JobPlan(choice=choice)
-    return JobPlan(choice=choice, given=_given(job.metadata.namespace, reference.name, plan))
+    return JobPlan(choice=choice, given=_given(job.metadata.namespace, name, plan))
 
 
 def _given(namespace: str, name: str, plan: FrequencyPlan | None) -> GivenPlan:
     if plan is None:
-        problem = f"FrequencyPlan {namespace}/{name} does not exist; create it, or leave power.frequencyPlanRef out"
+        problem = f"FrequencyPlan {namespace}/{name} does not exist; create it, or leave power.frequencyPlan.name out"
         return GivenPlan(name, digest="missing", problem=problem)
     digest = hashlib.sha256(json.dumps(plan.spec.to_wire(), sort_keys=True).encode()).hexdigest()[:32]
     return GivenPlan(name, digest, plan.spec)

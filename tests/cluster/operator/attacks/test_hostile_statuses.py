@@ -101,8 +101,7 @@ def test_statuses_of_frequency_plans_that_an_owner_writes_by_hand_delay_no_other
     run_until_planned(running, ranks_of(2))
     assert running.state.profile is not None
     hostile, victim = (
-        StoredPipeline(operator, store, make_job(name, power={"limit": {"mode": "None"}}))
-        for name in ("hostile", "victim")
+        StoredPipeline(operator, store, make_job(name, power={"mode": "None"})) for name in ("hostile", "victim")
     )
     for each in (hostile, victim):
         key = replace(running.state.profile.key, job_uid=each.pipeline.job_uid)

@@ -176,7 +176,7 @@ def cell(
         "WATTLOOP_AGENT_NODE_NAME": NODE_NAME,
     }
     with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
-        key = make_job(power={"limit": {"mode": "Fixed", "watts": 250}})
+        key = make_job(power={"mode": "Fixed", "watts": 250})
         (pod,) = kubelet.pods_of_job(recurrence_name(key.name, 0, slot_of_request("first"), 0), namespace)
         cell.pod = kubelet.run(pod)
         trainings_token.write_text(token_of_pod(cell.pod, AUDIENCE))

@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 MAX_WATTS = 700.0
 # A mark has milliseconds and millijoules.
 ROUNDING_SECONDS, ROUNDING_JOULES = 0.0005, 0.05
-UNLIMITED = {"limit": {"mode": "None"}}
+UNLIMITED = {"mode": "None"}
 
 
 def attempt(devices: int = 1) -> TrainingRecurrence:

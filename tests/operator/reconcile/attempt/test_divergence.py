@@ -16,7 +16,7 @@ from wattloop_planner.metric_curve import MetricCurve
 
 BackendWith = Callable[..., ModelBackend]
 JOB: dict[str, Any] = {
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
     "batchSize": {"default": 64, "candidates": [32, 64, 128]},
     "maxRecurrences": 100,
 }

@@ -26,7 +26,7 @@ from wattloop_operator.reconcile.learning.decision import review_context
 
 JOB: dict[str, Any] = {
     "retries": 0,
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
     "batchSize": {"default": 64, "candidates": [16, 32, 64, 128, 256]},
     "maxRecurrences": 100,
 }
@@ -86,7 +86,7 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     assert progress_with_review(backend, name, epoch=0, joules=6_000.0, seconds=60.0).reviewed_epoch is None
-    measuring = backend_with(**{**JOB, "power": {"limit": {"mode": "Auto"}}})
+    measuring = backend_with(**{**JOB, "power": {"mode": "Auto"}})
     name = measuring.run_until_trial()
     assert progress_with_review(measuring, name, epoch=1, metric=0.2, joules=6_000.0).reviewed_epoch is None
 

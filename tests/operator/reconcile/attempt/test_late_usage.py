@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 10
 
 @pytest.fixture
 def backend() -> ModelBackend:
-    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
+    return ModelBackend(job(power={"mode": "None"}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 @pytest.fixture

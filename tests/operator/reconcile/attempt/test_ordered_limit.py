@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import START, job, pod_energy, report
 from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import MAX_LIMIT_PODS, Progress, Result
-from wattloop_operator.api.power_fields import PowerLimit, PowerLimitSelector
+from wattloop_operator.api.power_fields import Power, PowerSelector
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
@@ -34,7 +34,7 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.learning.job_observations import complete_points
 
 MIN_WATTS, MAX_WATTS = 200, 700
-POWER = PowerLimit(selector=PowerLimitSelector.ENERGY)
+POWER = Power(selector=PowerSelector.ENERGY)
 
 
 def attempt(power: dict[str, object] | None = None) -> TrainingRecurrence:
@@ -268,7 +268,7 @@ def test_any_states_can_be_written(states: Sequence[tuple[str, float, float]]) -
     for uid, seconds, watts in states:
         progress = with_pod_limit(progress, PodLimitState(uid, (0.0, watts), watts, seconds, "no"), START)
     assert Progress.from_wire(progress.to_wire()) == progress
-    for power in ({}, {"limit": {"mode": "Fixed", "watts": 300}}):
+    for power in ({}, {"mode": "Fixed", "watts": 300}):
         watts_ordered = ordered_limit(with_progress(attempt(power), progress), POWER)
         assert watts_ordered is None or watts_ordered >= 1
 
@@ -293,7 +293,7 @@ def test_a_process_that_reports_its_gpus_ends_the_orders() -> None:
     assert not needs_order(with_progress(simulated.recurrence, progress), may_have_socket=False)
 
 
-FIXED, NONE = {"limit": {"mode": "Fixed", "watts": 300}}, {"limit": {"mode": "None"}}
+FIXED, NONE = {"mode": "Fixed", "watts": 300}, {"mode": "None"}
 REPORTED = progress_after(attempt(), report(gpus=0))
 
 

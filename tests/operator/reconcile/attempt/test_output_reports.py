@@ -66,7 +66,7 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
 @pytest.fixture
 def awaiting() -> tuple[ModelBackend, str]:
     """An attempt on a GPU that was ended at its target, and its name: its pods are gone, and no agent has reported."""
-    spec: dict[str, Any] = LOGS | {"power": {"limit": {"mode": "None"}}}
+    spec: dict[str, Any] = LOGS | {"power": {"mode": "None"}}
     backend = ModelBackend(job(**spec), devices=1, agent_report_timeout_seconds=AGENT_SECONDS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(9, metric=0.95, epoch=3))

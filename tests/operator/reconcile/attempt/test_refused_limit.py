@@ -17,7 +17,7 @@ from wattloop_operator.reconcile.learning import job_observations
 REFUSAL = (
     "the agent refused: GPU GPU-0: a power limit of 100 watts is out of range: GPUPowerPolicy fleet allows 150 to 350"
 )
-FIXED = {"limit": {"mode": "Fixed", "watts": 100}}
+FIXED = {"mode": "Fixed", "watts": 100}
 
 
 def running(power: dict[str, Any]) -> tuple[ModelBackend, str]:
@@ -40,9 +40,7 @@ def limit_condition(backend: ModelBackend, name: str) -> Condition | None:
     return next((each for each in conditions if each.type == POWER_LIMIT_HELD), None)
 
 
-@pytest.mark.parametrize(
-    "power", [FIXED, {"limit": {"mode": "Auto", "selector": "Cost"}}], ids=["fixed", "to be measured"]
-)
+@pytest.mark.parametrize("power", [FIXED, {"mode": "Auto", "selector": "Cost"}], ids=["fixed", "to be measured"])
 def test_a_refused_limit_sets_a_condition_and_the_training_reaches_its_target(power: dict[str, Any]) -> None:
     backend, name = running(power)
     report_limit(backend, name, refusal=REFUSAL)
@@ -85,7 +83,7 @@ def test_a_limit_that_is_set_after_a_refusal_changes_the_condition() -> None:
 @pytest.mark.parametrize(
     ("power", "fields"),
     [
-        ({"limit": {"mode": "None"}}, {"refusal": REFUSAL}),
+        ({"mode": "None"}, {"refusal": REFUSAL}),
         (FIXED, {}),
         (FIXED, {"refusal": REFUSAL, "gpus": 0}),
     ],

@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 10
 
 @pytest.fixture
 def backend() -> ModelBackend:
-    unlimited = job(power={"limit": {"mode": "None"}})
+    unlimited = job(power={"mode": "None"})
     return ModelBackend(unlimited, devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
@@ -241,7 +241,7 @@ def test_a_job_on_shared_gpus_has_a_condition_that_it_learns_nothing(backend: Mo
 
 
 def test_a_job_with_a_fixed_policy_has_no_condition_about_learning() -> None:
-    backend = ModelBackend(job(mode="Fixed", power={"limit": {"mode": "None"}}), devices=1)
+    backend = ModelBackend(job(mode="Fixed", power={"mode": "None"}), devices=1)
     name = started(backend)
     reached(backend, name, gpus=0)
     backend.reconcile()

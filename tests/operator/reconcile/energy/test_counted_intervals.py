@@ -104,7 +104,7 @@ def test_a_late_report_of_a_process_beyond_those_that_are_kept_apart_counts_noth
 
 
 def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power_counts_once() -> None:
-    backend = ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=10)
+    backend = ModelBackend(job(power={"mode": "None"}), devices=1, agent_report_timeout_seconds=10)
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
     first = replace(report(sequence=1), gpus=(reading(("GPU-0", 0, 100, 0, 10, "x")),))
@@ -134,7 +134,7 @@ def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power
 
 @pytest.mark.parametrize("joules", [4000.0, 100.0])
 def test_where_the_sources_contradict_each_other_the_agents_figure_is_stored_and_learned(joules: float) -> None:
-    backend = ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=10)
+    backend = ModelBackend(job(power={"mode": "None"}), devices=1, agent_report_timeout_seconds=10)
     name = backend.start_attempt()
     backend.advance(20)
     backend.report(name, epoch=5, metric=0.95, joules=joules, seconds=10.0, finished=True)

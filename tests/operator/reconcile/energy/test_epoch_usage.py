@@ -17,7 +17,7 @@ from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usa
 from wattloop_planner.observations import StartUp
 
 Backend = Callable[..., ModelBackend]
-NO_LIMIT = {"power": {"limit": {"mode": "None"}}}
+NO_LIMIT = {"power": {"mode": "None"}}
 
 
 @pytest.fixture(scope="module")

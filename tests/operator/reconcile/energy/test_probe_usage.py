@@ -18,7 +18,7 @@ from wattloop_operator.reconcile.learning.job_observations import observation_of
 
 Backend = Callable[..., ModelBackend]
 JOB: dict[str, Any] = {
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
     "probes": {"at": ["0.5"], "batchSize": [32, 64]},
 }
 EPOCH_JOULES, EPOCH_SECONDS = 1000.0, 10.0

@@ -16,8 +16,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
 from wattloop_operator.reconcile.next_actions import next_actions
 
-PLANNED = {"power": {"limit": {"mode": "None"}}}
-NAMED = {"power": {"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}}}
+PLANNED = {"power": {"mode": "None"}}
+NAMED = {"power": {"mode": "None", "frequencyPlan": {"name": "mine"}}}
 RUNNING = AppliedFrequencyPlan(
     name="digits-1",
     mode="Plan",
@@ -84,7 +84,7 @@ def test_the_record_of_an_ended_attempt_has_its_plan(backend_with: Callable[...,
 
 NOT_FOUND = (
     "the job names FrequencyPlan mine, which does not exist in namespace team, so its ranks run at free clocks; "
-    "create it, and running ranks get its clocks, or leave power.frequencyPlanRef out"
+    "create it, and running ranks get its clocks, or leave power.frequencyPlan.name out"
 )
 
 
@@ -122,7 +122,7 @@ def test_the_condition_says_whether_there_is_a_plan_and_an_event_that_there_is_n
 
 
 def test_a_job_that_plans_no_pipeline_has_no_such_condition(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(power={"limit": {"mode": "None"}, "frequencyPlan": {"mode": "None"}})
+    backend = backend_with()
     backend.reconcile()
-    apply(backend, AppliedFrequencyPlan(mode="Free", reason="the job has no power.frequencyPlan with the mode Auto"))
+    apply(backend, AppliedFrequencyPlan(mode="Free", reason="the job sets no clocks"))
     assert condition(backend) is None

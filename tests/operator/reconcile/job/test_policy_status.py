@@ -59,7 +59,7 @@ def run_recurrence(backend: ModelBackend) -> TrainingRecurrence:
 def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
     backend_with: BackendWith, spec: dict[str, Any]
 ) -> None:
-    backend = backend_with(**spec, power={"limit": {"mode": "Auto"}})
+    backend = backend_with(**spec, power={"mode": "Auto"})
     backend.reconcile()
     run_recurrence(backend)
     kinds = set()

@@ -28,7 +28,7 @@ JOB: dict[str, Any] = {
     "successfulRunsHistoryLimit": 1000,
 }
 ADVISE: dict[str, Any] = {**JOB, "mode": "Advise"}
-NO_LIMITS: dict[str, Any] = {"power": {"limit": {"mode": "None"}}}
+NO_LIMITS: dict[str, Any] = {"power": {"mode": "None"}}
 EPOCHS = 10
 # Joules of an epoch without a limit. 200 W takes 70 % of the energy.
 EPOCH_JOULES = {64: 1000.0, 32: 600.0}
@@ -142,7 +142,7 @@ def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval
 
 def test_without_limits_measured_their_effect_is_expected_from_other_trainings(backend_with: Backends) -> None:
     backend = after_optimizing(backend_with, **NO_LIMITS)
-    backend.change_spec(power={"limit": {"mode": "Auto"}})
+    backend.change_spec(power={"mode": "Auto"})
     run_once(backend)
     found = advice(backend)
     assert (found.batch_size, found.power_limit_watts) == (32, None)
@@ -155,9 +155,9 @@ def test_without_limits_measured_their_effect_is_expected_from_other_trainings(b
 @pytest.mark.parametrize(
     ("power", "profiled", "holds", "unknown"),
     [
-        ({"limit": {"mode": "Auto"}}, True, 30, ""),
-        ({"limit": {"mode": "Auto"}}, False, 10, "the effect of a power limit, which is expected from measured"),
-        ({"limit": {"mode": "Fixed", "watts": 250}}, False, 0, "the effect of the power limit of 250 W"),
+        ({"mode": "Auto"}, True, 30, ""),
+        ({"mode": "Auto"}, False, 10, "the effect of a power limit, which is expected from measured"),
+        ({"mode": "Fixed", "watts": 250}, False, 0, "the effect of the power limit of 250 W"),
     ],
 )
 def test_with_the_default_batch_size_only_a_power_limit_saves(
@@ -242,7 +242,7 @@ def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: 
 
 
 def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost(backend_with: Backends) -> None:
-    backend = backend_with(**{**JOB, "power": {"limit": {"mode": "Fixed", "watts": 200}}})
+    backend = backend_with(**{**JOB, "power": {"mode": "Fixed", "watts": 200}})
     run_once(backend)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None

@@ -22,7 +22,7 @@ OBJECTIVE: dict[str, Any] = {"target": TARGET, "maxEpochs": 50}
 JOB: dict[str, Any] = {
     "objective": OBJECTIVE,
     "batchSize": {"default": 64, "candidates": [32, 64]},
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
     "retries": 0,
     "successfulRunsHistoryLimit": 1000,
 }

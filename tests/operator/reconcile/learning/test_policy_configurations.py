@@ -21,7 +21,7 @@ RATE: dict[str, Any] = {"name": "learning_rate", "default": "0.1", "candidates":
 JOB: dict[str, Any] = {
     "parameters": [RATE],
     "retries": 0,
-    "power": {"limit": {"mode": "None"}},
+    "power": {"mode": "None"},
     "maxRecurrences": 100,
 }
 BEST = (32, "0.4")

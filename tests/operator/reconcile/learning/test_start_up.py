@@ -19,7 +19,7 @@ from wattloop_operator.reconcile.learning.costs import default_cost
 EPOCHS = {16: 12, 32: 5, 64: 10, 128: 16}
 EPOCH_JOULES, EPOCH_SECONDS = 3_000.0, 10.0
 START_JOULES, START_SECONDS = 30_000.0, 200.0
-JOB: dict[str, Any] = {"power": {"limit": {"mode": "None"}}, "maxRecurrences": 60}
+JOB: dict[str, Any] = {"power": {"mode": "None"}, "maxRecurrences": 60}
 Backend = Callable[..., ModelBackend]
 
 

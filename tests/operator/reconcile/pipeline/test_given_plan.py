@@ -47,7 +47,7 @@ def plan_of(power: dict[str, Any], plan: FrequencyPlan | None = None, **spec: An
 
 
 def given_plan(plan: FrequencyPlan | None) -> GivenPlan:
-    given = plan_of({"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}}, plan).given
+    given = plan_of({"mode": "None", "frequencyPlan": {"name": "mine"}}, plan).given
     assert given is not None
     return given
 
@@ -83,9 +83,9 @@ def listed(rows: list[list[tuple[str, int]]], **spec: Any) -> FrequencyPlan:
     ("power", "spec", "expected"),
     [
         ({}, {}, (False, "Fastest")),
-        ({"limit": {"mode": "None"}}, {}, (True, "Fastest")),
-        ({"limit": {"mode": "None"}}, {"mode": "Advise"}, (False, "Fastest")),
-        ({"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Cost"}}, {}, (True, "Cost")),
+        ({"mode": "None"}, {}, (True, "Fastest")),
+        ({"mode": "None"}, {"mode": "Advise"}, (False, "Fastest")),
+        ({"mode": "None", "frequencyPlan": {"choice": "Cost"}}, {}, (True, "Cost")),
     ],
 )
 def test_a_job_says_whether_and_how_its_pipelines_are_planned(
@@ -97,7 +97,7 @@ def test_a_job_says_whether_and_how_its_pipelines_are_planned(
 
 
 def test_a_deadline_is_the_longest_time_of_an_iteration() -> None:
-    power = {"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Deadline", "deadlineSeconds": "3.2"}}
+    power = {"mode": "None", "frequencyPlan": {"choice": "Deadline", "deadlineSeconds": "3.2"}}
     assert plan_of(power).choice.deadline_seconds == float(Decimal("3.2"))
 
 
@@ -171,7 +171,7 @@ def test_each_rank_gets_the_knobs_of_a_listed_plan() -> None:
     assert found == [[early, late, late, late], [late] * 4]
 
 
-MISSING = "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlanRef out"
+MISSING = "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlan.name out"
 OTHER_CLOCKS = (
     "found clocks of 910 MHz, expected clocks that the GPUs of all ranks (NVIDIA A40) have and the policies of their "
     "nodes allow: 900 to 1410 MHz, 4 clocks"
