@@ -10,16 +10,17 @@ from wattloop.errors import UsageError
 from wattloop.printable import short_repr
 
 
-def whole_number(value: object, name: str, minimum: int = 1) -> int:
+def whole_number(value: object, name: str, minimum: int = 1, maximum: int | None = None) -> int:
     """The argument as an int, of any integer type.
 
     Args:
         value: The argument.
         name: What it is, for the error.
         minimum: The lowest value allowed.
+        maximum: The highest value allowed; default: any.
 
     Raises:
-        UsageError: It is no whole number, or too low.
+        UsageError: It is no whole number, or out of range.
 
     Example:
         >>> whole_number(8, "the batch size")
@@ -33,8 +34,9 @@ def whole_number(value: object, name: str, minimum: int = 1) -> int:
         number = operator.index(given)
     except TypeError:
         number = minimum - 1
-    if number < minimum or isinstance(value, bool):
-        raise UsageError(f"{name} is {short_repr(value)}; it must be a whole number of at least {minimum}")
+    if number < minimum or isinstance(value, bool) or (maximum is not None and number > maximum):
+        expected = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+        raise UsageError(f"{name} is {short_repr(value)}; it must be a whole number {expected}")
     return number
 
 

@@ -14,10 +14,20 @@ from torch.utils.data import DataLoader
 
 import wattloop
 from wattloop.integrations.pytorch_training_probe import TrainingProbe
+from wattloop.run.probe_grid import ProbePlan
 
 # An A100 does 312 TFLOP/s; a step has a fixed part too. For simulated GPUs alone.
 TERAFLOP_PER_IMAGE = 4.0
 FIXED_IMAGES = 32
+PLAN = ProbePlan(
+    at=[0.6, 0.3],
+    batch_sizes=[32, 64, 128],
+    parameters={"learning_rate": [0.002, 0.005], "dropout": [0.0]},
+    power_limits_watts=[300, 200],
+    steps=3,
+    warm_up_steps=1,
+    max_time_percent=100,
+)
 
 
 def occupy_simulated_gpu(images: int) -> None:
@@ -54,6 +64,7 @@ def main() -> None:
             run,
             model,
             optimizer,
+            plan=PLAN,
             step=step,
             loss=loss,
             data=lambda samples: DataLoader(training, batch_size=samples, shuffle=True, drop_last=True),

@@ -11,6 +11,7 @@ import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ from wattloop import Run
 from wattloop.commands.main import main
 from wattloop.errors import UsageError
 from wattloop.integrations.pytorch_training_probe import TrainingProbe
-from wattloop.run.probe_grid import ProbedConfiguration
-from wattloop.wire.probe_messages import ProbedParameter, ProbePlan, ProbeReport
+from wattloop.run.probe_grid import ProbedConfiguration, ProbePlan
+from wattloop.wire.probe_messages import ProbeReport
 
 pytestmark = pytest.mark.integrations
 
@@ -39,7 +40,7 @@ LOADERS_SEED = 3
 PLAN = ProbePlan(
     at=(0.5,),
     batch_sizes=(8, 16),
-    parameters=(ProbedParameter("learning_rate", ("0.001", "0.05")), ProbedParameter("dropout", ("0.2", "0.5"))),
+    parameters={"learning_rate": ("0.001", "0.05"), "dropout": ("0.2", "0.5")},
     power_limits_watts=(300, 200),
     steps=4,
     warm_up_steps=1,
@@ -96,8 +97,8 @@ class Training:
         with torch.no_grad():
             return torch.nn.functional.mse_loss(model(self.set.tensors[0]), self.set.tensors[1]).item()
 
-    def probe(self, run: Run, **options: Any) -> TrainingProbe:
-        options = {"step": self.step, "loss": self.loss, "data": self.data, **options}
+    def probe(self, run: Run, plan: ProbePlan = PLAN, **options: Any) -> TrainingProbe:
+        options = {"plan": plan, "step": self.step, "loss": self.loss, "data": self.data, **options}
         return TrainingProbe(run, self.model, self.optimizer, **options)
 
     def epoch(self, batches: Any, run: Run) -> list[float]:
@@ -135,7 +136,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 @contextmanager
-def running(node: Node, plan: ProbePlan | None = PLAN, url: str = "", **variables: str) -> Iterator[Run]:
+def running(node: Node, url: str = "", **variables: str) -> Iterator[Run]:
     environment = {
         "WATTLOOP_JOB": "team/job",
         "WATTLOOP_RECURRENCE": "job-0-0",
@@ -147,7 +148,6 @@ def running(node: Node, plan: ProbePlan | None = PLAN, url: str = "", **variable
         "WATTLOOP_PARAM_LEARNING_RATE": "0.001",
         "WATTLOOP_PARAM_DROPOUT": "0.2",
         "WATTLOOP_AGENT_SOCKET": str(node.socket),
-        "WATTLOOP_PROBES": "" if plan is None else plan.to_text(),
         "WATTLOOP_REPORT_URL": url,
         **variables,
     }
@@ -211,15 +211,13 @@ def test_the_whole_grid_is_tried_and_the_training_goes_on_with_the_cheapest(node
 def test_a_training_whose_probe_changes_nothing_goes_on_as_if_there_was_none(node: Node) -> None:
     metrics = (0.1, 0.55, 0.6, 0.7)
     expected = Training(node)
-    with running(node, plan=None) as run:
+    with running(node, WATTLOOP_ADVISE="1") as run:
         losses = trained(expected, run, metrics, expected.probe(run))
     training = Training(node)
     # A rate at which every loss explodes never is the best.
-    plan = ProbePlan(
-        at=(0.5,), parameters=(ProbedParameter("learning_rate", ("1e9", "1e12")),), steps=3, max_time_percent=100.0
-    )
-    with running(node, plan) as run:
-        probe = training.probe(run)
+    plan = ProbePlan(at=(0.5,), parameters={"learning_rate": ("1e9", "1e12")}, steps=3, max_time_percent=100.0)
+    with running(node) as run:
+        probe = training.probe(run, plan)
         assert trained(training, run, metrics, probe) == losses
         assert dict(probe.configuration.parameters)["learning_rate"] == "0.001"
     assert equal(training.state(), expected.state())
@@ -230,8 +228,8 @@ def test_the_trials_are_reported_and_stay_within_their_share_of_the_time(
 ) -> None:
     plan = ProbePlan(at=(0.5, 0.3), batch_sizes=(8, 16, 32, 64), steps=2, warm_up_steps=0, max_time_percent=40.0)
     training = Training(node)
-    with running(node, plan, report_server.url) as run:
-        probe = training.probe(run)
+    with running(node, report_server.url) as run:
+        probe = training.probe(run, plan)
         start = run.gpus.totals()
         trained(training, run, (0.1, 0.4, 0.55, 0.6), probe)
         end = run.gpus.totals()
@@ -249,26 +247,26 @@ def test_the_trials_are_reported_and_stay_within_their_share_of_the_time(
 def test_too_large_a_grid_is_thinned_and_says_so(node: Node, report_server: ReportServer) -> None:
     plan = ProbePlan(at=(0.5,), batch_sizes=(8, 16, 32), steps=1, max_trials=2, max_time_percent=100.0)
     training = Training(node)
-    with running(node, plan, report_server.url) as run:
-        trained(training, run, (0.1, 0.55, 0.6), training.probe(run))
+    with running(node, report_server.url) as run:
+        trained(training, run, (0.1, 0.55, 0.6), training.probe(run, plan))
     report = last_probes(report_server)
     assert report.trials == 2
-    assert "maxTrials allows 2 of 3 combinations" in report.problem
+    assert "max_trials allows 2 of 3 combinations" in report.problem
 
 
 def test_a_limit_that_may_not_be_held_is_not_tried(node: Node, report_server: ReportServer) -> None:
     plan = ProbePlan(at=(0.5,), power_limits_watts=(9000, 300), steps=2, max_time_percent=100.0)
     training = Training(node)
-    with running(node, plan, report_server.url) as run:
-        trained(training, run, (0.1, 0.55, 0.6), training.probe(run))
+    with running(node, report_server.url) as run:
+        trained(training, run, (0.1, 0.55, 0.6), training.probe(run, plan))
     report = last_probes(report_server)
     assert report.choices[0].combinations == 2
-    assert "powerLimits: 9000 W is not tried: 100 to 400 W may be held" in report.problem
+    assert "power_limits_watts: 9000 W is not tried: 100 to 400 W may be held" in report.problem
 
 
 def test_without_an_agent_nothing_is_tried(node: Node, report_server: ReportServer) -> None:
     training = Training(node)
-    with running(node, PLAN, report_server.url, WATTLOOP_AGENT_SOCKET="") as run:
+    with running(node, report_server.url, WATTLOOP_AGENT_SOCKET="") as run:
         probe = training.probe(run)
         before = probe.configuration
         trained(training, run, (0.1, 0.55, 0.6), probe)
@@ -293,29 +291,43 @@ def test_a_metric_that_falls_crosses_falling_thresholds(node: Node, report_serve
     plan = ProbePlan(at=(1.0, 2.0), batch_sizes=(8, 16), steps=1, max_time_percent=100.0)
     falling = {"WATTLOOP_TARGET_DIRECTION": "Minimize", "WATTLOOP_TARGET_THRESHOLD": "0.1"}
     training = Training(node)
-    with running(node, plan, report_server.url, **falling) as run:
-        trained(training, run, (3.0, 1.9, 1.8, 0.9), training.probe(run))
+    with running(node, report_server.url, **falling) as run:
+        trained(training, run, (3.0, 1.9, 1.8, 0.9), training.probe(run, plan))
     report = last_probes(report_server)
     assert [choice.threshold for choice in report.choices] == [2.0, 1.0]
 
 
+def test_an_attempt_that_measures_power_limits_is_not_probed_and_says_so(
+    node: Node, report_server: ReportServer
+) -> None:
+    training = Training(node)
+    with running(node, report_server.url, WATTLOOP_PROFILE_POWER_LIMITS="1") as run:
+        trained(training, run, (0.1, 0.55, 0.6), training.probe(run))
+    report = last_probes(report_server)
+    assert report.trials == 0
+    assert "measures power limits" in report.problem
+
+
 def test_wrong_use_says_what_was_meant(node: Node) -> None:
     training = Training(node)
-    momentum = ProbePlan(at=(0.5,), parameters=(ProbedParameter("momentum", ("0.8", "0.9")),))
-    with running(node, momentum) as run, pytest.raises(UsageError, match=r"pass apply=\{'momentum'"):
-        training.probe(run)
+    momentum = ProbePlan(at=(0.5,), parameters={"momentum": (0.8, 0.9)})
+    with running(node) as run:
+        with pytest.raises(UsageError, match=r"pass apply=\{'momentum'"):
+            training.probe(run, momentum)
+        with pytest.raises(UsageError, match="parameters has momentum, and the job has no such parameter"):
+            training.probe(run, momentum, apply={"momentum": lambda *_: None})
+        with pytest.raises(UsageError, match="at has 0.9; it must be a value that the metric comes to before the targ"):
+            training.probe(run, replace(PLAN, at=(0.5, 0.9)))
     with pytest.raises(UsageError, match="inside of `with run:`"):
         training.probe(run)
 
 
 def test_a_checkpoint_keeps_what_was_chosen_and_the_thresholds_that_are_left(node: Node) -> None:
-    plan = ProbePlan(
-        at=(0.3, 0.5), parameters=(ProbedParameter("dropout", ("0.2", "0.5")),), steps=1, max_time_percent=100.0
-    )
+    plan = ProbePlan(at=(0.3, 0.5), parameters={"dropout": ("0.2", "0.5")}, steps=1, max_time_percent=100.0)
     state = {"left": [0.5], "batch_size": 8, "parameters": [["dropout", "0.5"]], "power_limit_watts": 300.0}
     training = Training(node)
-    with running(node, plan) as run:
-        probe = training.probe(run)
+    with running(node) as run:
+        probe = training.probe(run, plan)
         probe.load_state_dict(state)
         assert probe.configuration == ProbedConfiguration(8, (("dropout", "0.5"),), 300.0)
         assert run.gpus.limit_watts == 300.0
@@ -380,14 +392,14 @@ def train_rank(node: SimulatedNode, folder: Path, rank: int, port: int) -> int:
         at=(0.5,),
         batch_sizes=(8, 16),
         power_limits_watts=(300, 200),
-        parameters=(ProbedParameter("learning_rate", ("0.001", "0.05")),),
+        parameters={"learning_rate": ("0.001", "0.05")},
         steps=3,
         warm_up_steps=1,
         max_time_percent=100.0,
     )
     with nvml_simulator.Machine(node.state) as gpus:
         own = Node(gpus, node.socket, node.state)
-        with running(own, plan, **ranks) as run:
+        with running(own, **ranks) as run:
             training = Training(own)
             model = torch.nn.parallel.DistributedDataParallel(training.model)
 
@@ -397,7 +409,7 @@ def train_rank(node: SimulatedNode, folder: Path, rank: int, port: int) -> int:
                 optimizer.step()
                 gpus.occupy([rank], work=NODE_WORK * (len(batch[0]) + 8) / 16, intensity=0.4 + 0.2 * rank)
 
-            options: dict[str, Any] = {"step": step, "loss": training.loss, "data": training.data}
+            options: dict[str, Any] = {"plan": plan, "step": step, "loss": training.loss, "data": training.data}
             trials_file = folder / f"trials-{rank}.jsonl"
             probe = TrainingProbe(run, model, training.optimizer, **options, trials_file=trials_file)
             for metric in (0.2, 0.55, 0.6):

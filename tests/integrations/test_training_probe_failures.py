@@ -14,13 +14,13 @@ from integrations.test_training_probe import Node, Training, last_probes, runnin
 from support.agents.simulated_node import simulated_node
 from support.reporting.report_server import ReportServer
 from wattloop.errors import UsageError
-from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
+from wattloop.run.probe_grid import ProbePlan
 
 pytestmark = pytest.mark.integrations
 
 PLAN = ProbePlan(
     at=(0.5,),
-    parameters=(ProbedParameter("dropout", ("0.2", "0.5")),),
+    parameters={"dropout": ("0.2", "0.5")},
     steps=2,
     warm_up_steps=1,
     max_time_percent=100.0,
@@ -42,8 +42,8 @@ def test_the_losses_before_and_after_a_trial_are_of_models_in_evaluation_mode(no
         modes.append(any(module.training for module in model.modules()))
         return training.loss(model)
 
-    with running(node, PLAN) as run:
-        trained(training, run, METRICS, training.probe(run, loss=loss))
+    with running(node) as run:
+        trained(training, run, METRICS, training.probe(run, PLAN, loss=loss))
     # One before all trials, and one after each.
     assert modes == [False] * 3
 
@@ -54,8 +54,8 @@ def test_data_that_makes_an_iterator_is_refused(node: Node) -> None:
     def data(samples: int) -> Iterator[Any]:
         yield from training.data(samples)
 
-    with running(node, PLAN) as run:
-        probe = training.probe(run, data=data)
+    with running(node) as run:
+        probe = training.probe(run, PLAN, data=data)
         with pytest.raises(UsageError, match="data made an iterator"):
             training.epoch(probe.batches, run)
         # A script that takes no batches from the probe meets it in the first trial.
@@ -72,8 +72,8 @@ def test_each_step_of_a_trial_shows_progress_to_the_operator(node: Node, report_
         reports.append(len(report_server.reports))
         training.step(model, optimizer, batch)
 
-    with running(node, PLAN, report_server.url, WATTLOOP_PROGRESS_DEADLINE_SECONDS="1e-9") as run:
-        trained(training, run, METRICS, training.probe(run, step=step))
+    with running(node, report_server.url, WATTLOOP_PROGRESS_DEADLINE_SECONDS="1e-9") as run:
+        trained(training, run, METRICS, training.probe(run, PLAN, step=step))
     steps_of_a_trial = PLAN.warm_up_steps + PLAN.steps
     assert len(reports) == 2 * steps_of_a_trial
     assert len(set(reports)) == len(reports)
@@ -97,8 +97,8 @@ class LargeLayer(torch.nn.Identity):
 def test_a_trial_without_memory_for_its_copy_is_left_out(node: Node, tmp_path: Path) -> None:
     training = Training(node)
     training.model.append(LargeLayer(failing_copy=2))
-    with running(node, PLAN) as run:
-        trained(training, run, METRICS, training.probe(run, trials_file=tmp_path / "trials.jsonl"))
+    with running(node) as run:
+        trained(training, run, METRICS, training.probe(run, PLAN, trials_file=tmp_path / "trials.jsonl"))
         assert run.completed_epochs == len(METRICS)
     trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     assert [trial["energy_joules"] is None for trial in trials] == [True, False]
@@ -107,8 +107,8 @@ def test_a_trial_without_memory_for_its_copy_is_left_out(node: Node, tmp_path: P
 def test_without_memory_for_a_first_copy_nothing_is_tried(node: Node, report_server: ReportServer) -> None:
     training = Training(node)
     training.model.append(LargeLayer(failing_copy=1))
-    with running(node, PLAN, report_server.url) as run:
-        trained(training, run, METRICS, training.probe(run))
+    with running(node, report_server.url) as run:
+        trained(training, run, METRICS, training.probe(run, PLAN))
         assert run.completed_epochs == len(METRICS)
     report = last_probes(report_server)
     assert report.trials == 0
@@ -120,8 +120,8 @@ def test_a_file_of_trials_that_cannot_be_written_is_warned_of_once(
 ) -> None:
     training = Training(node)
     trials_file = tmp_path / "missing" / "trials.jsonl"
-    with running(node, PLAN) as run:
-        trained(training, run, METRICS, training.probe(run, trials_file=trials_file))
+    with running(node) as run:
+        trained(training, run, METRICS, training.probe(run, PLAN, trials_file=trials_file))
         assert run.completed_epochs == len(METRICS)
     warnings = [record.getMessage() for record in caplog.records if str(trials_file) in record.getMessage()]
     assert len(warnings) == 1

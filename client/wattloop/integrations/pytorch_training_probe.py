@@ -1,4 +1,4 @@
-"""Probes in a PyTorch training, by `spec.probes` of its job: other configurations run on copies, and the best is used.
+"""Probes in a PyTorch training: other configurations run on copies of it, and the best is used.
 
 When the metric crosses a threshold, each configuration of the grid (`wattloop.run.probe_grid`) trains a copy of the
 model and the optimizer for a few steps. The energy and the time of the steps and the change of the loss give what a
@@ -33,11 +33,11 @@ from wattloop.power.shared_totals import SharedReading
 from wattloop.power.thresholds import Thresholds
 from wattloop.printable import ascii_text
 from wattloop.run.metric import metric_value
-from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, Trial, cheapest, grid, left_out
+from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, ProbePlan, Trial, cheapest, grid, left_out
 from wattloop.run.probe_ranks import ProbeRanks
 from wattloop.run.probing import unchanged_random_numbers
 from wattloop.run.training_run import Run
-from wattloop.wire.probe_messages import MAX_PROBLEM_CHARACTERS, ProbeChoice, ProbePlan, ProbeReport
+from wattloop.wire.probe_messages import MAX_PROBLEM_CHARACTERS, ProbeChoice, ProbeReport
 from wattloop.wire.torch_group import TorchGroup, torch_group
 
 logger = logging.getLogger("wattloop")
@@ -62,7 +62,10 @@ class _Copy:
 
 
 class TrainingProbe:
-    """Probes a training at the thresholds of `run.probes`; without a plan it does nothing.
+    """Probes a training at the thresholds of a plan.
+
+    Nothing is probed outside Wattloop, in mode Advise, and by an attempt that measures power limits, whose epochs must
+    be alike.
 
     All ranks of a process group make it, and call `on_validation` equally often. They try the same configurations in
     the same order, add up their energies, take the time of the slowest, and go on with the same choice.
@@ -71,6 +74,7 @@ class TrainingProbe:
         run: A `wattloop.Run` that has begun.
         model: The live model; a DistributedDataParallel too.
         optimizer: Its optimizer.
+        plan: When to probe, and what to try.
         step: A training step, ``step(model, optimizer, batch)``. It must use the model and the optimizer that it gets.
         loss: The loss of a model on data that is the same each time, ``loss(model)``; its fall is the progress. The
             model is a copy in evaluation mode.
@@ -82,7 +86,8 @@ class TrainingProbe:
         group: Finds the process group of the ranks; default: that of PyTorch.
 
     Raises:
-        UsageError: The run has not begun, the model is sharded, or a parameter of the plan has no function.
+        UsageError: The run has not begun, the model is sharded, a parameter of the plan has no function or is none of
+            the job's, or a threshold is not before the target.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class TrainingProbe:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
+        plan: ProbePlan,
         step: Step,
         loss: Callable[[torch.nn.Module], SupportsFloat],
         data: Callable[[int], Iterable[Any]],
@@ -108,7 +114,7 @@ class TrainingProbe:
         self._step, self._loss, self._data = step, loss, data
         self._apply = {**KNOWN_PARAMETERS, **(apply or {})}
         self._trials_file = None if trials_file is None else Path(trials_file)
-        self._plan = run.probes
+        self._plan = self._applicable(plan)
         self._current = self._initial()
         self._left(() if self._plan is None else self._plan.at)
         self._loader: Iterable[Any] | None = None
@@ -116,6 +122,8 @@ class TrainingProbe:
         self._choices: tuple[ProbeChoice, ...] = ()
         self._problem = ""
         self._ranks = None if self._plan is None else ProbeRanks(run, group(), _synchronize)
+        if self._plan is not None and run.environment.profile_power_limits:
+            self._end("this attempt measures power limits, for which its epochs must be alike")
 
     @property
     def configuration(self) -> ProbedConfiguration:
@@ -149,8 +157,7 @@ class TrainingProbe:
             if start is not None:
                 self._probe(plan, ranks, threshold, start)
         if ranks.problem:
-            self._plan, self._problem = None, ranks.problem
-            self._report()
+            self._end(ranks.problem)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs: the thresholds that are left, and what is in force."""
@@ -169,16 +176,42 @@ class TrainingProbe:
         self._use(ProbedConfiguration(state["batch_size"], parameters, state["power_limit_watts"]))
         self._report()
 
-    def _initial(self) -> ProbedConfiguration:
-        run, plan = self._run, self._plan
-        if plan is None:
-            return ProbedConfiguration(run.batch_size)
-        missing = next((each.name for each in plan.parameters if each.name not in self._apply), None)
+    def _applicable(self, plan: ProbePlan) -> ProbePlan | None:
+        """The plan; None if this run keeps its configuration.
+
+        Raises:
+            UsageError: The plan is not for this training.
+        """
+        missing = next((name for name in plan.parameters if name not in self._apply), None)
+        if missing is not None:
+            raise UsageError(f"parameters has {missing}; pass apply={{{missing!r}: function(value, model, optimizer)}}")
+        environment = self._run.environment
+        if not environment.managed or environment.advise:
+            return None
+        missing = next((name for name in plan.parameters if name.upper() not in environment.parameters), None)
         if missing is not None:
             raise UsageError(
-                f"spec.probes.parameters names {missing}; pass apply={{{missing!r}: function(value, model, optimizer)}}"
+                f"parameters has {missing}, and the job has no such parameter; add it to spec.parameters, where its "
+                "only candidate is the value to begin with"
             )
-        values = tuple((each.name, run.parameters.get(each.name.upper(), "")) for each in plan.parameters)
+        target = environment.target
+        if target is not None and any(map(target.reached_by, plan.at)):
+            beyond = next(filter(target.reached_by, plan.at))
+            raise UsageError(
+                f"at has {beyond:g}; it must be a value that the metric comes to before the target "
+                f"{target.threshold:g}, where the training ends"
+            )
+        return plan
+
+    def _end(self, problem: str) -> None:
+        """Probe no more."""
+        logger.warning("the training is not probed: %s", problem)
+        self._plan, self._problem = None, problem
+        self._report()
+
+    def _initial(self) -> ProbedConfiguration:
+        run, names = self._run, () if self._plan is None else tuple(self._plan.parameters)
+        values = tuple((name, run.parameters[name.upper()]) for name in names)
         return ProbedConfiguration(run.batch_size, values, run.gpus.limit_watts)
 
     def _left(self, values: Iterable[float]) -> None:
@@ -205,7 +238,7 @@ class TrainingProbe:
     def _probe(self, plan: ProbePlan, ranks: ProbeRanks, threshold: float, start: SharedReading) -> None:
         limits = self._limits(plan)
         problems = left_out(plan, limits, self._run.gpus.allowed_watts)
-        combinations = grid(replace(plan, power_limits_watts=limits), self._current)
+        combinations = grid(plan, self._current, limits, self._run.environment.ranks)
         if start.interrupted or not start.gpus:
             problems.append("no energy is measured: no agent answers for the GPUs of all ranks")
         trials: list[Trial] = []
@@ -213,7 +246,7 @@ class TrainingProbe:
         before: float | None = None
         for number, configuration in enumerate(combinations if start.gpus and not start.interrupted else ()):
             if number == plan.max_trials or seconds_left <= self._cost.longest_seconds:
-                bound = "maxTrials" if number == plan.max_trials else "maxTimePercent"
+                bound = "max_trials" if number == plan.max_trials else "max_time_percent"
                 problems.append(f"{bound} allows {number} of {len(combinations)} combinations")
                 break
             before = self._loss_now(ranks) if before is None else before

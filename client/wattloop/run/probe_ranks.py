@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,6 @@ from wattloop.wire.torch_group import LostStoreError, TorchGroup
 
 if TYPE_CHECKING:
     from wattloop.run.training_run import Run
-
-logger = logging.getLogger("wattloop")
 
 # Rank 0 may evaluate alone, as for a verdict.
 VALIDATION_TIMEOUT_SECONDS = 1800.0
@@ -93,5 +90,4 @@ class ProbeRanks:
         return shared
 
     def _end(self, problem: str) -> None:
-        logger.warning("the training is not probed: %s", problem)
         self.problem = problem

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wattloop.run.limit_choice import LimitChoice
     from wattloop.run.publishing import MarkerStore
     from wattloop.run.run_output import RunOutput
-    from wattloop.wire.probe_messages import ProbePlan, ProbeReport
+    from wattloop.wire.probe_messages import ProbeReport
     from wattloop.wire.training_messages import PublishedModel, Report
 
 logger = logging.getLogger("wattloop")
@@ -194,14 +194,6 @@ class Run:
     def parameters(self) -> Mapping[str, str]:
         """Further hyperparameters that the job searches over, by name."""
         return self.environment.parameters
-
-    @property
-    def probes(self) -> ProbePlan | None:
-        """When the training probes other configurations, by `spec.probes`; None: never.
-
-        `wattloop.integrations.pytorch_training_probe` does it for PyTorch.
-        """
-        return self.environment.probes
 
     def record_probes(self, probed: ProbeReport, batch_size: int) -> None:
         """Report what probes have cost and chosen so far.

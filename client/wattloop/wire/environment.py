@@ -111,24 +111,6 @@ def _choice(variables: Mapping[str, str], name: str, default: str, choices: tupl
     return text
 
 
-def _probe_plan(variables: Mapping[str, str], name: str, _default: None) -> ProbePlan | None:
-    text = variables.get(name, "")
-    if not text:
-        return None
-    # Imported here because few trainings probe.
-    import json  # noqa: PLC0415
-
-    from wattloop.wire.message_fields import MessageError, json_problem  # noqa: PLC0415
-    from wattloop.wire.probe_messages import ProbePlan  # noqa: PLC0415
-
-    try:
-        return ProbePlan.from_json(json.loads(text))
-    except MessageError as error:
-        raise InputError("the environment", f"{name} with {error}", "a plan of probes") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError("the environment", f"{name} with {json_problem(error)}", "a plan of probes") from None
-
-
 def _quoted(text: str) -> str:
     return repr(text[:80])
 
@@ -152,7 +134,7 @@ class RunEnvironment:
         eta: Weight of energy in the cost, from 0 to 1.
         seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.
         parameters: Further hyperparameters by name.
-        probes: When the training probes other configurations, and which; None: never.
+        advise: Whether the job is in mode Advise, so that the run keeps its configuration.
         progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
         output_directory: Folder or URL for the files of this attempt; empty for none.
         warm_start_directory: Link or marker of the model to begin with; empty to begin without one.
@@ -181,7 +163,7 @@ class RunEnvironment:
     eta: float = _variable("WATTLOOP_ETA", _number, 0.5)
     seed: int | None = _variable("WATTLOOP_SEED", partial(_integer, minimum=0))
     parameters: Mapping[str, str] = field(default_factory=dict)
-    probes: ProbePlan | None = _variable("WATTLOOP_PROBES", _probe_plan)  # noqa: RUF009 - a field
+    advise: bool = _variable("WATTLOOP_ADVISE", _flag, False)
     progress_deadline_seconds: float | None = _variable("WATTLOOP_PROGRESS_DEADLINE_SECONDS", _number)
     output_directory: str = _variable("WATTLOOP_OUTPUT_DIR", _text, "")
     warm_start_directory: str = _variable("WATTLOOP_WARM_START_DIR", _text, "")
@@ -201,8 +183,7 @@ class RunEnvironment:
 
     def variables(self) -> dict[str, str]:
         """These settings as environment variables; empty values are omitted."""
-        named = {name: _formatted(getattr(self, each)) for each, (name, _) in _variables().items() if each != "probes"}
-        named["WATTLOOP_PROBES"] = "" if self.probes is None else self.probes.to_text()
+        named = {name: _formatted(getattr(self, each)) for each, (name, _) in _variables().items()}
         named[PODS_VARIABLE] = str(self.pods) if self.pods > 1 else ""
         if self.target is not None:
             named["WATTLOOP_TARGET_METRIC"] = self.target.metric

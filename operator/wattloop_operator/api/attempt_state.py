@@ -462,7 +462,7 @@ class Progress(ApiModel):
         default=(), description="Measurements at each power limit, if power limits were measured."
     )
     probes: ProbesStatus | None = Field(
-        default=None, description="What the probes of spec.probes have used and chosen. Absent if there was no trial."
+        default=None, description="What the training's probes have used and chosen. Absent if there was no trial."
     )
     last_report_time: Time | None = Field(
         default=None,

@@ -23,7 +23,6 @@ from wattloop_operator.api.model import (
 from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective, ProgressDeadline
 from wattloop_operator.api.power_fields import Power
-from wattloop_operator.api.probes import ProbeSettings
 from wattloop_operator.api.queue import Queue
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.api.reporting_source import Reporting
@@ -52,14 +51,6 @@ class ConcurrencyPolicy(StrEnum):
 _COMBINATIONS = " * ".join(
     ["size(self.batchSize.candidates)"]
     + [f"(size(self.parameters) > {k} ? size(self.parameters[{k}].candidates) : 1)" for k in range(MAX_PARAMETERS)]
-)
-
-
-# A rule of the API server sees no direction where the manifest leaves out the default.
-_BEFORE_TARGET = (
-    "(has(self.objective.target.direction) && self.objective.target.direction == 'Minimize') ? "
-    "double(threshold) > double(self.objective.target.threshold) : "
-    "double(threshold) < double(self.objective.target.threshold)"
 )
 
 
@@ -92,42 +83,6 @@ class RecurringTrainingJobSpec(ApiModel):
             "reporting.source Push with output, because the wattloop client in the training publishes the model",
             ".output",
         ),
-        Rule(
-            "!has(self.probes) || !has(self.probes.batchSize) || self.probes.batchSize.all(size, size in "
-            "self.batchSize.candidates)",
-            "batch sizes of batchSize.candidates",
-            ".probes.batchSize",
-        ),
-        Rule(
-            "!has(self.probes) || !has(self.probes.batchSize) || !has(self.batchSize.learningRateScaling) || "
-            "self.batchSize.learningRateScaling == 'None'",
-            "batchSize.learningRateScaling None with probes.batchSize; give the learning rates in probes.parameters",
-            ".probes.batchSize",
-        ),
-        Rule(
-            "!has(self.probes) || !has(self.probes.parameters) || self.probes.parameters.all(probed, "
-            "has(self.parameters) && self.parameters.exists(parameter, parameter.name == probed.name))",
-            "names of spec.parameters, which give the value to begin with; one with a single candidate is chosen by "
-            "probes alone",
-            ".probes.parameters",
-        ),
-        Rule(
-            f"!has(self.probes) || self.probes.at.all(threshold, {_BEFORE_TARGET})",
-            "thresholds that the metric comes to before objective.target.threshold, where the training ends",
-            ".probes.at",
-        ),
-        Rule(
-            "!has(self.probes) || (has(self.power) && has(self.power.mode) && self.power.mode != 'Auto')",
-            "power.mode None or Fixed with probes, because mode Auto measures limits at one batch size; probes "
-            "try those of powerLimits",
-            ".probes",
-        ),
-        Rule(
-            "!has(self.probes) || !has(self.reporting) || !has(self.reporting.source) || "
-            "self.reporting.source == 'Push'",
-            "reporting.source Push with probes, because the wattloop client in the training probes",
-            ".probes",
-        ),
     )
 
     trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
@@ -141,12 +96,6 @@ class RecurringTrainingJobSpec(ApiModel):
         description="Further parameters, such as a learning rate, passed to the training as WATTLOOP_PARAM_<NAME>. "
         "The policy chooses them together with the batch size; it can choose from at most 256 combinations. "
         "Absent: none.",
-    )
-    probes: ProbeSettings | None = Field(
-        default=None,
-        description="Probes in a training: at thresholds of the metric it tries other configurations on copies of its "
-        "state, and goes on with the one whose unit of progress costs least. The training needs the client's "
-        "TrainingProbe. In mode Advise nothing is probed. Absent: none.",
     )
     power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
     mode: Mode = Field(

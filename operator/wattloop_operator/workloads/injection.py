@@ -15,7 +15,6 @@ from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
 from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX, RunEnvironment
 from wattloop.wire.message_fields import shown
-from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -187,7 +186,7 @@ def run_environment(
         eta=spec.energy_weight_percent / 100,
         seed=int(spec.decision.seed) or None,
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
-        probes=_probe_plan(job, recurrence, devices),
+        advise=spec.decision.kind is DecisionKind.ADVISE,
         progress_deadline_seconds=spec.progress_deadline_seconds,
         output_directory="" if spec.output_directory is None else attempt_output(models, recurrence.metadata),
         warm_start_directory=current_of(models) if spec.warm_start else "",
@@ -197,25 +196,6 @@ def run_environment(
         certificate_authority_file=addresses.certificate_authority_file,
         agent_socket=addresses.agent_socket,
         pods=pods,
-    )
-
-
-def _probe_plan(job: RecurringTrainingJob, recurrence: TrainingRecurrence, devices: int) -> ProbePlan | None:
-    """The job's probes with global batch sizes that the devices divide; an attempt in mode Advise has none."""
-    probes = job.spec.probes
-    if probes is None or recurrence.spec.decision.kind is DecisionKind.ADVISE:
-        return None
-    factor = devices if job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE else 1
-    sizes = (micro_batches(size * factor, devices).global_batch_size for size in probes.batch_size)
-    return ProbePlan(
-        at=tuple(map(float, probes.at)),
-        batch_sizes=tuple(dict.fromkeys(sizes)),
-        parameters=tuple(ProbedParameter(each.name, each.values) for each in probes.parameters),
-        power_limits_watts=probes.power_limits,
-        steps=probes.steps,
-        warm_up_steps=probes.warm_up_steps,
-        max_trials=probes.max_trials,
-        max_time_percent=float(probes.max_time_percent),
     )
 
 

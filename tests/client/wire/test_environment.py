@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from wattloop.errors import InputError
 from wattloop.wire.environment import SELECTORS, RunEnvironment, RunTarget
-from wattloop.wire.probe_messages import ProbePlan
 
 # The values that the kernel accepts for a variable.
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=30)
@@ -32,7 +31,7 @@ ENVIRONMENTS = st.builds(
     eta=NUMBERS,
     seed=st.none() | st.integers(0, 2**64 - 1),
     parameters=st.dictionaries(NAMES, TEXTS | st.just(""), max_size=3),
-    probes=st.none() | st.just(ProbePlan(at=(0.5, -0.25), batch_sizes=(8,), steps=1)),
+    advise=st.booleans(),
     report_url=TEXTS,
     token_file=TEXTS,
     certificate_authority_file=TEXTS,
@@ -96,16 +95,3 @@ def test_an_unknown_direction_of_the_target_is_an_error() -> None:
 @pytest.mark.parametrize(("value", "maximize", "reached"), [(0.9, True, True), (0.89, True, False), (0.9, False, True)])
 def test_a_target_is_reached_at_its_threshold(value: float, maximize: bool, reached: bool) -> None:
     assert RunTarget("accuracy", 0.9, maximize).reached_by(value) is reached
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "WATTLOOP_PROBES with Expecting property name"),
-        ("[]", "WATTLOOP_PROBES with the message: found a list, expected an object"),
-        ('{"at": [0.5, 0.5]}', "WATTLOOP_PROBES with at: found '0.5' twice, expected one entry per threshold"),
-    ],
-)
-def test_an_invalid_plan_of_probes_is_an_error_that_names_it(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        RunEnvironment.read({"WATTLOOP_PROBES": text})

@@ -67,30 +67,6 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     assert made["spec"]["template"]["metadata"]["labels"] == labels
 
 
-def test_the_plan_of_probes_is_in_the_environment_with_global_batch_sizes(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    probes = {
-        "at": ["0.5", "0.3"],
-        "batchSize": [32, 64],
-        "parameters": [{"name": "dropout", "values": ["0.1", "0.5"]}],
-        "powerLimits": [300],
-        "maxTrials": 8,
-    }
-    size = {"default": 64, "candidates": [32, 64], "scope": "PerDevice"}
-    parameters = [{"name": "dropout", "default": "0.1", "candidates": ["0.1"]}]
-    spec = {"probes": probes, "batchSize": size, "parameters": parameters, "power": {"mode": "None"}}
-    gpus = {"limits": {"nvidia.com/gpu": 2}}
-    job = make_job({"name": "train", "image": "train:1", "resources": gpus}, **spec)
-    plan = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0]).probes
-    assert plan is not None
-    assert (plan.at, plan.batch_sizes, plan.power_limits_watts) == ((0.5, 0.3), (64, 128), (300,))
-    assert [(each.name, each.values) for each in plan.parameters] == [("dropout", ("0.1", "0.5"))]
-    assert (plan.steps, plan.warm_up_steps, plan.max_trials, plan.max_time_percent) == (20, 3, 8, 10.0)
-    advised = make_job(mode="Advise", **spec)
-    assert environment(containers(manifest(advised, recurrence_of(advised), ADDRESSES))[0]).probes is None
-
-
 def test_the_environment_has_the_decision(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:

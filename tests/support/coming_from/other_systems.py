@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from support.coming_from.ways import Elsewhere, Reason, Way, commands, job, python
+from wattloop.run.probe_grid import ProbePlan
 
 EXAMPLE = Elsewhere(
     "tests/integrations/test_training_probe.py::test_the_example_reaches_its_target_and_the_history_shows_its_trials"
@@ -46,31 +50,42 @@ TARIFF = python(
     "from wattloop_operator.domain.tariff import Tariffs\n"
     "Tariffs.from_wire({'currency': 'EUR', 'perKilowattHour': 0.31, 'gramsPerKilowattHour': 380})"
 )
-PROBED = {"parameters": [{"name": "learning_rate", "values": ["0.1"]}, {"name": "dropout", "values": ["0.2"]}]}
+
+
+def plan(**arguments: Any) -> Way:
+    """A plan of probes with these arguments is valid."""
+
+    def run(_folder: Path) -> None:
+        ProbePlan(**{"at": [0.5], "batch_sizes": [32, 64], **arguments})
+
+    return run
+
+
+PROBED = plan(parameters={"learning_rate": [0.1], "dropout": [0.2]})
 
 BASSOON: dict[str, Way] = {
     "python run_shufflenetv2_vx.py": EXAMPLE,
     "the Docker image": Reason("an installation; tests/test_distributions.py installs what is built"),
-    "--acc_thresholds": job(probes={"at": ["0.3", "0.5", "0.4"]}),
-    "--batch_sizes": job(probes={"batchSize": [32, 64]}),
-    "--learning_rates, --dropout_rates": job(probes=PROBED),
-    "all power limits": job(probes={"powerLimits": [300, 275, 250]}),
-    "the profile before the first epoch": job(probes={"at": ["0"]}),
-    "--warmup_iters, --profile_iters": job(probes={"warmUpSteps": 2, "steps": 5}),
-    "the whole grid each time": job(probes={"maxTrials": 8, "maxTimePercent": 20}),
+    "--acc_thresholds": plan(at=[0.3, 0.5, 0.4]),
+    "--batch_sizes": plan(batch_sizes=[32, 64]),
+    "--learning_rates, --dropout_rates": PROBED,
+    "all power limits": plan(power_limits_watts=[300, 275, 250]),
+    "the profile before the first epoch": plan(at=[0]),
+    "--warmup_iters, --profile_iters": plan(warm_up_steps=2, steps=5),
+    "the whole grid each time": plan(max_trials=8, max_time_percent=20),
     "--eta_knob": job(objective={"energyWeightPercent": 70}),
     "--beta_knob": Reason("a constant, with the published value"),
     "--target_metric, --max_epochs": job(objective={"target": {"threshold": "0.9"}, "maxEpochs": 30}),
     "--b_0, --lr_0, --dropout_0": job(batchSize={"default": 32}),
-    "--b_min, --b_max": job(batchSize={"candidates": [64, 128, 256]}, probes={"batchSize": [64, 128]}),
-    "--lr_min, --lr_max": job(probes=PROBED),
+    "--b_min, --b_max": job(batchSize={"candidates": [64, 128, 256]}),
+    "--lr_min, --lr_max": PROBED,
     "--num_recurrence": RUN,
     "--seed": RUN,
     "zeus2.profiler: Profiler": GRID,
     "its log_base": RUN,
     "its monitor_path": GRID,
     "its observer_mode": job(mode="Advise"),
-    "its profile_warmup_iters": job(probes={"warmUpSteps": 2, "steps": 5}),
+    "its profile_warmup_iters": plan(warm_up_steps=2, steps=5),
     "its job, train_dataset": GRID,
     "its train, validate": GRID,
     "its set_seed": UNCHANGED,
@@ -92,7 +107,7 @@ BASSOON: dict[str, Way] = {
     "ZEUS_ETA_KNOB": GRID,
     "zeus2.job.Job: dataset": RUN,
     "Job: target_metric": job(objective={"maxEpochs": 30}, batchSize={"default": 32}),
-    "Job.scale_lr": job(batchSize={"learningRateScaling": "SquareRoot"}, probes={"batchSize": None}),
+    "Job.scale_lr": job(batchSize={"learningRateScaling": "SquareRoot"}),
     "Job.to_logdir": HISTORY,
     "zeus2.metric: epoch_cost": COST,
     "ZeusCostThresholdExceededException": Elsewhere(
@@ -103,7 +118,7 @@ BASSOON: dict[str, Way] = {
     ),
     "train_lr.py": EXAMPLE,
     "zeus2.shufflenetv2": EXAMPLE,
-    "examples/cifar100": job(power={"mode": "Auto"}, probes=None),
+    "examples/cifar100": job(power={"mode": "Auto"}),
     "examples/neumf": Reason("there is no such example"),
     "analysis, plots": PLOT,
 }

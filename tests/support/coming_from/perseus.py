@@ -93,7 +93,7 @@ WAYS: dict[str, Way] = {
     "TwoFrequencies": python(ITERATION),
     "ZeusGlobalPowerLimit, ZeusLocalPowerState: their measured points": BASELINE,
     "their dumps and tables": BASELINE,
-    "ZeusGlobalPowerLimit: the limit of least cost": job(power={"mode": "Auto"}, probes=None),
+    "ZeusGlobalPowerLimit: the limit of least cost": job(power={"mode": "Auto"}),
     "make_3d_parallel, PointSolution3D": Elsewhere(
         "tests/integrations/test_torch_pipelining.py::test_each_rank_finds_its_place"
     ),
@@ -102,7 +102,7 @@ WAYS: dict[str, Way] = {
     "its on_instruction_begin, on_instruction_end": python(ITERATION),
     "its rank, dp_rank": python(ITERATION),
     "its server_url, job_metadata": python(ITERATION),
-    "ZEUS_PFO_SCHEDULER, ZEUS_PFO_SCHEDULER_ARGS": job(power={"frequencyPlan": {"name": "mine"}}, probes=None),
+    "ZEUS_PFO_SCHEDULER, ZEUS_PFO_SCHEDULER_ARGS": job(power={"frequencyPlan": {"name": "mine"}}),
     "ZEUS_PFO_DUMP_DATA, ZEUS_PFO_DUMP_DIR": SERIES,
     "lowtime.operation.CandidateExecutionOptions": python(
         "from wattloop_planner.frequency import Option, Profile\n"

@@ -111,7 +111,8 @@ def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool
     energy, time = record.epoch_energy_joules, record.epoch_time_seconds
     same = (record.batch_size, record.gpu_product, record.gpu_count) == (key.batch_size, key.gpu_product, key.gpu_count)
     alone = record.attribution != Attribution.SHARED.value
-    if not same or not alone or energy is None or time is None:
+    # A training that probes goes on with another configuration.
+    if not same or not alone or record.probe_trials or energy is None or time is None:
         return None
     for each in profile.measurements:
         if record.power_limit_watts is not None and round(each.power_limit_watts) == round(record.power_limit_watts):

@@ -17,10 +17,7 @@ from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_operator.reconcile.learning.job_observations import observation_of
 
 Backend = Callable[..., ModelBackend]
-JOB: dict[str, Any] = {
-    "power": {"mode": "None"},
-    "probes": {"at": ["0.5"], "batchSize": [32, 64]},
-}
+JOB: dict[str, Any] = {"power": {"mode": "None"}}
 EPOCH_JOULES, EPOCH_SECONDS = 1000.0, 10.0
 TRIALS = ProbeReport(4, 500.0, 5.0, (ProbeChoice(0.5, 64, ("learning_rate=0.1",), 300.0, 4, 8),), "maxTrials")
 
