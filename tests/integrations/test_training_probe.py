@@ -316,7 +316,9 @@ def test_wrong_use_says_what_was_meant(node: Node) -> None:
             training.probe(run, momentum)
         with pytest.raises(UsageError, match="parameters has momentum, and the job has no such parameter"):
             training.probe(run, momentum, apply={"momentum": lambda *_: None})
-        with pytest.raises(UsageError, match="at has 0.9; it must be a value that the metric comes to before the targ"):
+        with pytest.raises(
+            UsageError, match=r"at has 0\.9; it must be a value that the metric comes to before the targ"
+        ):
             training.probe(run, replace(PLAN, at=(0.5, 0.9)))
     with pytest.raises(UsageError, match="inside of `with run:`"):
         training.probe(run)

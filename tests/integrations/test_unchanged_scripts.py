@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "unchanged"
-TARGET = {"metric": "accuracy", "threshold": "0.9"}
+TARGET = {"metric": "eval_accuracy", "threshold": "0.9"}
 FOREVER = 100_000
 
 
@@ -34,7 +34,7 @@ def run(local_job: LocalJob, source: str, epochs: str, recurrences: int) -> list
     local_job.job(
         SCRIPT,
         objective={"target": TARGET, "maxEpochs": FOREVER},
-        reporting={"source": source, "metricName": "eval_accuracy"},
+        reporting={"source": source},
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
     assert local_job.run("--recurrences", str(recurrences), "--simulated-load", "cpu") == 0

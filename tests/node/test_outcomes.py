@@ -76,9 +76,10 @@ class Outcomes:
     models: Path
 
 
-def unchanged_job(name: str, **spec: Any) -> Object:
+def unchanged_job(name: str, metric: str = "progress", **spec: Any) -> Object:
     """A job of in_pods/unchanged_training.py, with the grace period that Wattloop gives it."""
     job = paced_job(name, script="unchanged_training.py", **(ended_early() | spec))
+    job["spec"]["objective"]["target"] = TARGET | {"metric": metric}
     container = container_of(job)
     container["args"] = ["--batch-size=$(WATTLOOP_BATCH_SIZE)", f"--epoch-seconds={EPOCH_SECONDS}"]
     container["securityContext"] = RESTRICTED_SECURITY
@@ -144,7 +145,7 @@ def outcomes(
         "in-log": (RESTRICTED, unchanged_job("in-log", reporting={"source": "Logs", "pattern": PATTERN})),
         "callback": (
             RESTRICTED,
-            unchanged_job("callback", reporting={"source": "KubeflowTrainer", "metricName": "eval_progress"}),
+            unchanged_job("callback", metric="eval_progress", reporting={"source": "KubeflowTrainer"}),
         ),
         "published": (NAMESPACE, publishing_job("published")),
         "hanging": (NAMESPACE, hanging_job("hanging")),

@@ -123,9 +123,7 @@ def measured_series(
             "plan: found together with baseline, expected one of them: a power limit changes the clocks of a plan"
         )
     if environment.power_limit_watts is not None or environment.profile_power_limits:
-        raise UsageError(
-            "baseline: found in a job that sets power limits itself, expected limit.mode None in its spec.power"
-        )
+        raise UsageError("baseline: found in a job that sets power limits itself, expected mode None in its spec.power")
     folders = {method: _of_scheduler(given.folder(name), name) for method, name in SCHEDULERS.items()}
     return LimitBaseline(limits, given.place, choice, state, folders=folders, agent_socket=environment.agent_socket)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.wire.launcher import (
@@ -20,9 +20,6 @@ from wattloop.wire.launcher import (
     PODS_VARIABLE,
     process_rank,
 )
-
-if TYPE_CHECKING:
-    from wattloop.wire.probe_messages import ProbePlan
 
 # The whole prefix is reserved, so that variables of later versions break no existing manifest; but for the arguments of
 # `wattloop.pipeline`, which Wattloop never sets.

@@ -14,6 +14,7 @@ from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
 
 # A client that cannot deliver a report waits for up to 30 s, and reports every quarter of the deadline.
 MIN_PROGRESS_DEADLINE_SECONDS = 60
+METRIC_PATTERN = r"^[^\x00-\x20\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f])?$"
 # Fields of a job that its attempts copy.
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
@@ -40,11 +41,11 @@ class Target(ApiModel):
     )
 
     metric: str = Field(
-        description="Name of the metric as the training reports it, such as validation_accuracy; a name with spaces in "
-        "the output goes into spec.reporting.metricName.",
+        description="Name of the metric as the training prints or reports it, such as val_accuracy or 'val loss': any "
+        "text without control characters, and without a space at its ends.",
         min_length=1,
         max_length=64,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$",
+        pattern=METRIC_PATTERN,
     )
     direction: Direction = Field(
         default=Direction.MAXIMIZE,

@@ -53,16 +53,6 @@ class Reporting(ApiModel):
             "path with source: File, and with no other source, because it names the file that is read",
             ".path",
         ),
-        Rule(
-            "!has(self.metricName) || !has(self.pattern)",
-            "no metricName beside a pattern, because the group metric of the pattern has the metric",
-            ".metricName",
-        ),
-        Rule(
-            "!has(self.metricName) || self.source != 'Push'",
-            "no metricName with source: Push, because the script reports one metric",
-            ".metricName",
-        ),
     )
 
     source: ReportingSource = Field(
@@ -71,8 +61,8 @@ class Reporting(ApiModel):
         "output of the training container, so the script needs no change. File: wattloop run reads it from the rows "
         "of a file that the script writes, JSON lines or a table of comma-separated values with a head; in a cluster, "
         "where Wattloop has no access to files of a pod, such a job does not start. KubeflowTrainer: a callback for "
-        "Kubeflow Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the "
-        "metric is the one of metricName that the script logs, such as eval_loss. TerminationMessage: "
+        "Kubeflow Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; its "
+        "metrics have names such as eval_loss. TerminationMessage: "
         "Wattloop reads the final metric and the epochs from the container's termination message; nothing is "
         "known before the end. A script that does not use the client cannot be asked to stop: Wattloop ends "
         "its workload when the target is reached, the cost limit is exceeded or maxEpochs is passed.",
@@ -81,16 +71,10 @@ class Reporting(ApiModel):
         default=None,
         description="Regular expression (RE2 syntax) that is searched in each line of the output. The group metric "
         "has the metric; the optional group epoch has the number of the epoch. Absent: name=value, name: value and "
-        "JSON are recognized, for metricName and for epoch.",
+        "JSON are recognized, for the target's metric and for epoch. An evaluation of epoch 0 shows that the output "
+        "counts epochs from 0; without epochs in it, each evaluation counts as one.",
         min_length=1,
         max_length=MAX_PATTERN_CHARACTERS,
-    )
-    metric_name: str | None = Field(
-        default=None,
-        description="Name of the metric in the output, such as 'valid loss'. Absent: objective.target.metric.",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$",
     )
     path: str | None = Field(
         default=None,
@@ -101,13 +85,6 @@ class Reporting(ApiModel):
         min_length=1,
         max_length=MAX_PATH_CHARACTERS,
         pattern=r"^[^\x00-\x1f]+$",
-    )
-    first_epoch: int = Field(
-        default=1,
-        description="Number that the output gives to the first epoch: 1, or 0 if it counts from 0. Without epochs in "
-        "the output, each evaluation of the metric counts as one epoch.",
-        ge=0,
-        le=1,
     )
 
     @property

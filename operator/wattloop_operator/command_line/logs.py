@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except SlowPatternError as error:
         sys.stderr.write(f"wattloop logs: {error}\n")
         return EXIT_NOTHING_READ
-    name = reporting.metric_name or target.metric
+    name = target.metric
     if arguments.format == "json":
         json.dump(_as_json(name, found), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
@@ -115,22 +115,19 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Reporting, Target, float]:
         is_file = arguments.source == "File" or (arguments.source is None and spec.reporting.source == "File")
         update: dict[str, object] = {"source": ReportingSource.FILE if is_file else ReportingSource.LOGS}
         if arguments.pattern is not None:
-            update |= {"source": ReportingSource.LOGS, "pattern": arguments.pattern, "metric_name": None}
+            update |= {"source": ReportingSource.LOGS, "pattern": arguments.pattern}
         target = spec.objective.target
         return spec.reporting.model_copy(update=update), target, spec.objective.max_epochs
     threshold = NO_THRESHOLD if arguments.threshold is None else repr(arguments.threshold)
     named = {} if arguments.pattern is None else {"pattern": arguments.pattern}
     try:
-        reporting = Reporting.model_validate(
-            {"source": arguments.source or "Logs", "metricName": arguments.metric, **named}
-        )
-        # The name in the output may have spaces, that of a target not.
+        reporting = Reporting.model_validate({"source": arguments.source or "Logs", **named})
         target = Target.model_validate(
-            {"metric": "metric", "threshold": threshold, "direction": arguments.direction or "Maximize"}
+            {"metric": arguments.metric, "threshold": threshold, "direction": arguments.direction or "Maximize"}
         )
     except ValidationError as error:
         problem = error.errors()[0]
-        option = {"metricName": "--metric", "pattern": "--pattern"}.get(str(problem["loc"][0]), "--threshold")
+        option = {"metric": "--metric", "pattern": "--pattern"}.get(str(problem["loc"][0]), "--threshold")
         raise UsageError(f"{option}: found {quoted(str(problem['input']))}: {problem['msg']}") from None
     return reporting, target, arguments.max_epochs or math.inf
 

@@ -69,7 +69,7 @@ def reader_of(
 ) -> MetricReader:
     """The reader of an output or, with `source: File`, of the rows of a file; see `BoundedOutputReader`."""
     if reporting.source is ReportingSource.FILE:
-        return RowReader(reporting, target)
+        return RowReader(target)
     return BoundedOutputReader(reporting, target, monotonic, processor_time, max_epochs=max_epochs)
 
 
@@ -90,21 +90,19 @@ class RowReader:
     """Reads the evaluations of one training from the rows of its file.
 
     Args:
-        reporting: The name of the metric in the file.
         target: The target, whose metric is read.
 
     Example:
         >>> target = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
-        >>> rows = RowReader(Reporting.model_validate({"source": "File", "path": "metrics.csv"}), target)
+        >>> rows = RowReader(target)
         >>> [rows.read(line) for line in (b"epoch,loss,val_acc", b"1,0.4,0.81", b"2,0.3,")]
         [None, Evaluation(metric=0.81, epoch=1.0), None]
         >>> rows.read(b'{"epoch": 2, "val_acc": 0.9}')
         Evaluation(metric=0.9, epoch=2.0)
     """
 
-    def __init__(self, reporting: Reporting, target: Target) -> None:
-        self._name = reporting.metric_name or target.metric
-        self._first_epoch = reporting.first_epoch
+    def __init__(self, target: Target) -> None:
+        self._name = target.metric
         self._epochs = self._new_epochs()
         self._head: list[str] | None = None
         self._delimiter = ","
@@ -238,7 +236,7 @@ class RowReader:
         self._unread_rows += 1
 
     def _new_epochs(self) -> PrintedEpochs:
-        return PrintedEpochs(_EPOCH_VALUE, first_epoch=self._first_epoch, max_epochs=math.inf)
+        return PrintedEpochs(_EPOCH_VALUE, max_epochs=math.inf)
 
 
 def _text(line: bytes) -> str:

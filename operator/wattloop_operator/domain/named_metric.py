@@ -8,6 +8,7 @@ the reason.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ _STEP_REMEDY = (
     "spec.reporting.pattern"
 )
 _TRAINING_REMEDY = (
-    "print the one of the evaluation, name it by spec.reporting.metricName, "
+    "print the one of the evaluation, name it in spec.objective.target.metric, "
     "or read this one with spec.reporting.pattern"
 )
 _PERCENT = re.compile(r"\s*(?:%|percent\b|pct\b)")
@@ -136,7 +137,9 @@ class NamedMetric:
         self._name = name
         self._is_fraction = is_fraction
         self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
-        escaped = re2.escape(name)
+        # As it is, and as JSON may write it.
+        forms = dict.fromkeys((name, json.dumps(name)[1:-1]))
+        escaped = f"(?:{'|'.join(map(re2.escape, forms))})"
         self._after_separator = _compiled(escaped, _SEPARATOR)
         self._after_space = _compiled(escaped, _SPACE, before=_COLUMN)
         self._alternating = _compiled(escaped, _SPACE, before=_ALTERNATING)
@@ -221,7 +224,7 @@ class NamedMetric:
             return NamedValue(doubt=f"of the training data{name}: {_TRAINING_REMEDY}", is_of_other_data=True)
         first = next(iter(by_word))
         if "" not in by_word and len(by_word) > 1:
-            remedy = f"set spec.reporting.metricName to the whole name of one, such as '{first} {self._name}'"
+            remedy = f"set spec.objective.target.metric to the whole name of one, such as '{first} {self._name}'"
             return NamedValue(doubt=f"of {' and of '.join(by_word)}: {remedy}", is_of_other_data=True)
         return self._counted(by_word.get("") or by_word[first], text)
 

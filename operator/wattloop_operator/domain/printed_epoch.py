@@ -67,25 +67,23 @@ class PrintedEpochs:
 
     Args:
         pattern: A user's pattern with a group for the epoch; None: an epoch is found by its name.
-        first_epoch: The number of the first epoch. With 1, an evaluation of epoch 0 shows that it is 0.
         max_epochs: The most epochs of the training.
-        counts_from_0: Whether an earlier evaluation has shown that the first epoch is 0.
+        counts_from_0: Whether an earlier evaluation, of epoch 0, has shown that the first epoch is 0.
 
     Example:
-        >>> epochs = PrintedEpochs(None, first_epoch=1, max_epochs=20)
+        >>> epochs = PrintedEpochs(None, max_epochs=20)
         >>> [epochs.read(line, has_metric=True) for line in ("Epoch 2: accuracy=0.9", "Namespace(epoch=9)")]
         [2.0, None]
         >>> epochs.completed
         2.0
     """
 
-    def __init__(self, pattern: Any, *, first_epoch: int, max_epochs: float, counts_from_0: bool = False) -> None:
+    def __init__(self, pattern: Any, *, max_epochs: float, counts_from_0: bool = False) -> None:
         self._pattern = pattern
         self._max_epochs = max_epochs
         self._latest: float | None = None
         self._printed = self._zero = ""
         self._doubted: float | None = None
-        self._uncounted = 1 - first_epoch
         self.counts_from_0 = counts_from_0
 
     @property
@@ -93,8 +91,7 @@ class PrintedEpochs:
         """Epochs completed by the latest one that was printed; None before any."""
         if self._latest is None:
             return None
-        uncounted = 1 if self.counts_from_0 else self._uncounted
-        return min(max(self._latest + uncounted, 0.0), MAX_NUMBER)
+        return min(max(self._latest + self.counts_from_0, 0.0), MAX_NUMBER)
 
     def read(self, text: str, *, has_metric: bool) -> float | None:
         """The epoch of a line, as printed; None if it has none.

@@ -186,7 +186,7 @@ class _Proposals:
     """Finds patterns that read the lines of an output of which none has counted."""
 
     def __init__(self, reporting: Reporting, target: Target, max_epochs: float) -> None:
-        self.name = reporting.metric_name or target.metric
+        self.name = target.metric
         self._reporting, self._target, self._max_epochs = reporting, target, max_epochs
         self._lines: list[bytes] = []
         self._latest = ""
@@ -210,6 +210,6 @@ class _Proposals:
         return [each for each in proposed if each.reads]
 
     def _reads(self, pattern: str) -> Iterator[Evaluation]:
-        update = {"pattern": pattern, "metric_name": None}
+        update = {"pattern": pattern}
         reader = OutputReader(self._reporting.model_copy(update=update), self._target, max_epochs=self._max_epochs)
         return (found for line in self._lines if (found := reader.read(line)) is not None)

@@ -121,7 +121,7 @@ class OutputReader:
         has_counted: bool = False,
         counts_from_0: bool = False,
     ) -> None:
-        self._name = reporting.metric_name or target.metric
+        self._name = target.metric
         self._pattern = self._named = None
         if reporting.pattern is None:
             is_fraction = target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
@@ -129,9 +129,7 @@ class OutputReader:
             self._step = _compiled(_STEP)
         else:
             self._pattern = compiled_pattern(reporting.pattern)
-        self._epochs = PrintedEpochs(
-            self._pattern, first_epoch=reporting.first_epoch, max_epochs=max_epochs, counts_from_0=counts_from_0
-        )
+        self._epochs = PrintedEpochs(self._pattern, max_epochs=max_epochs, counts_from_0=counts_from_0)
         self._bars = _BarEvaluations()
         self._ranks = RankLines()
         self._has_separator = False

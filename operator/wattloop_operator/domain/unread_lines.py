@@ -20,8 +20,8 @@ _SEPARATOR = re.compile(r"[=:]\s*[-+.0-9]")
 _SHARE = re.compile(r"\s[0-9]{1,3}%")
 # What a user changes where no line counts; the sentence before it says what to print.
 LINE_REMEDY = (
-    "such as epoch=1 {metric}=0.5 after each evaluation, or set spec.reporting.pattern or metricName to what the "
-    "script prints"
+    "such as epoch=1 {metric}=0.5 after each evaluation, or set spec.objective.target.metric or "
+    "spec.reporting.pattern to what the script prints"
 )
 
 
@@ -68,7 +68,7 @@ class UnreadLine:
 
         Example:
             >>> UnreadLine("val_acc: 0.9", NamedValue(other_name="val_acc")).why("acc")
-            "names acc as 'val_acc': set spec.reporting.metricName to 'val_acc'"
+            "names acc as 'val_acc': set spec.objective.target.metric to 'val_acc'"
         """
         if self.cause:
             return self.cause
@@ -87,7 +87,7 @@ class UnreadLine:
         if self.value.doubt:
             return f"has {name} {self.value.doubt}"
         if other:
-            return f"names {name} as {other!r}: set spec.reporting.metricName to {other!r}"
+            return f"names {name} as {other!r}: set spec.objective.target.metric to {other!r}"
         if self.bar is None or (self.bar.is_full and self.value.number is None):
             return f"names {name}: print one {remedy}"
         if self.bar.is_full:

@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from wattloop.printable import printable
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import NONE, Units, metric_text
@@ -115,7 +116,7 @@ class LiveView:
         facts = (
             f"run {spec.index}: {configuration_text(configuration, limit)}",
             f"epoch {NONE if progress.epoch is None else f'{progress.epoch:f}'}",
-            f"{spec.target.metric} {metric}",
+            f"{printable(spec.target.metric)} {metric}",
             f"power {NONE if power is None else f'{power:.4g} W'}",
             f"end {self._predicted_end(recurrence, progress, configuration, history)}",
         )

@@ -79,7 +79,7 @@ class OutputFollower:
                 spec.reporting, spec.target, time.monotonic, time.thread_time, max_epochs=spec.max_epochs
             )
         elif spec.reporting.source is ReportingSource.FILE:
-            self._reader = rows = RowReader(spec.reporting, spec.target)
+            self._reader = rows = RowReader(spec.target)
             self._lines = MetricFile(folder / expanded(spec.reporting.path or "", variables), rows)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 
 from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop.printable import printable
@@ -96,8 +97,10 @@ def thinned(items: Sequence[Item]) -> tuple[Sequence[Item], int]:
 
 
 def label_of(text: object) -> str:
-    """A printable label of what a user named, short enough for the legend."""
-    return printable(str(text), MAX_LABEL_CHARACTERS)
+    """A printable label of what a user named, short enough for the legend; what the font lacks is escaped."""
+    known = get_font(findfont(STYLE["font.family"])).get_char_index
+    shown = printable(str(text), MAX_LABEL_CHARACTERS)
+    return "".join(each if known(ord(each)) else each.encode("unicode_escape").decode() for each in shown)
 
 
 def new_figure(height_inches: float) -> Figure:

@@ -178,7 +178,7 @@ class ReportService:
             raise WrongSourceError(
                 f"{namespace}/{name} has the reporting source {spec.reporting.source}, expected KubeflowTrainer"
             )
-        self.observe(namespace, name, output_report_of(status, spec.reporting, spec.target, pod_uid))
+        self.observe(namespace, name, output_report_of(status, spec.target, pod_uid))
 
     def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingRecurrence:
         """Merge what an agent did about the power limit of a pod; returns the recurrence as it is now.

@@ -16,7 +16,6 @@ from typing import Annotated, ClassVar
 from wattloop.wire.message_fields import MessageError, Pattern, TruncatedString
 from wattloop.wire.wire_form import MaxItems, WireForm
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import number_in
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
@@ -79,25 +78,24 @@ class TrainerStatusMessage(WireForm):
     trainerStatus: Annotated[TrainerStatus, "The state of the training."]  # noqa: N815 - the name in the protocol
 
 
-def output_report_of(status: TrainerStatus, reporting: Reporting, target: Target, pod_uid: str = "") -> OutputReport:
+def output_report_of(status: TrainerStatus, target: Target, pod_uid: str = "") -> OutputReport:
     """What a status says about an attempt.
 
     Args:
         status: The status.
-        reporting: Names the metric.
-        target: The target, whose metric it is otherwise.
+        target: The target, whose metric it is.
         pod_uid: UID of the pod that sent it; empty where there are no pods.
 
     Example:
         >>> metrics = [{"name": "eval_loss", "value": "0.5"}, {"name": "epoch", "value": "2.0"}]
         >>> body = {"lastUpdatedTime": "1970-01-01T00:00:01Z", "metrics": metrics}
         >>> target = Target.model_validate({"metric": "eval_loss", "threshold": "0.4"})
-        >>> report = output_report_of(TrainerStatus.from_json(body), Reporting(), target)
+        >>> report = output_report_of(TrainerStatus.from_json(body), target)
         >>> report.position, report.metric, report.epoch
         (1000000, 0.5, 2.0)
     """
     values = {metric.name: metric.value for metric in status.metrics}
-    name = reporting.metric_name or target.metric
+    name = target.metric
     epochs = (number_in(values.get(each)) for each in EPOCH_NAMES)
     return OutputReport(
         status.microseconds,

@@ -29,8 +29,11 @@ def test_an_unchanged_script_in_a_job_set_or_a_train_job_reaches_with_a_metric_t
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     arguments = [str(script), "--batch-size=$(WATTLOOP_BATCH_SIZE)", f"--epochs={EPOCHS}"]
-    reporting = {"source": "KubeflowTrainer", "metricName": "eval_accuracy"}
-    job_set, train_job = (one_pod(example_job(name, driven, reporting=reporting)) for name in ("job-set", "train-job"))
+    spec = {
+        "objective": {"target": {"metric": "eval_accuracy", "threshold": "0.9"}, "maxEpochs": 40},
+        "reporting": {"source": "KubeflowTrainer"},
+    }
+    job_set, train_job = (one_pod(example_job(name, driven, **spec)) for name in ("job-set", "train-job"))
     group = ("replicatedJobs", 0, "template", "spec")
     job_set.set(group, completions=1, parallelism=1)
     job_set.set((*group, "template", "spec", "containers", 0), command=["python"], args=arguments)

@@ -25,9 +25,9 @@ kind: RecurringTrainingJob
 metadata: {name: tiny}
 spec:
   trigger: {continuous: {}}
-  objective: {target: {metric: top1, threshold: "0.9"}, maxEpochs: 3}
+  objective: {target: {metric: acc, threshold: "0.9"}, maxEpochs: 3}
   batchSize: {default: 32, candidates: [32]}
-  reporting: {source: Logs, metricName: acc}
+  reporting: {source: Logs}
   template: {job: {template: {spec: {restartPolicy: Never, containers: [{name: train, image: none}]}}}}
 """
 
@@ -82,7 +82,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ["line 2: epoch 1, acc 0.7", "passed over: line 3: '2,x' has acc 'x', which is no number"],
         ),
         # No pattern is proposed for what another field, or another line, has.
-        ("val_acc: 0.9\n", ["--metric", "acc"], 1, ["names acc as 'val_acc': set spec.reporting.metricName"]),
+        ("val_acc: 0.9\n", ["--metric", "acc"], 1, ["names acc as 'val_acc': set spec.objective.target.metric"]),
         ("acc: 91%\n", ["--metric", "acc", "--threshold", "0.9"], 1, ["in percent where the threshold is a fraction"]),
         ("loss=0.3\n", ["--metric", "acc"], 1, ["no evaluation of acc in 1 line: no line has acc and a number"]),
         (
@@ -141,7 +141,7 @@ def test_json_has_the_same_with_each_proposed_pattern_and_no_number_that_json_la
         (["missing.log", "--metric", "acc"], "missing.log: found No such file or directory"),
         (["/dev/zero", "--metric", "acc"], "/dev/zero: found a device, expected a file"),
         ([".", "--metric", "acc"], "found Is a directory"),
-        (["job.yaml", "--metric", "a$"], "--metric: found 'a$'"),
+        (["job.yaml", "--metric", "a\n"], r"--metric: found 'a\n'"),
         (["job.yaml", "--metric", "acc", "--pattern", "("], "--pattern: found '('"),
         (["job.yaml", "--metric", "acc", "--pattern", "acc"], "no group named metric"),
         (["job.yaml", "--job", "job.yaml", "--threshold", "1"], "--threshold and --job exclude each other"),

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.metric_rows import RowReader
 
 TARGET = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
@@ -17,8 +16,8 @@ LOSS = Target.model_validate({"metric": "loss", "threshold": "0.5", "direction":
 Read = list[tuple[float, float | None]]
 
 
-def reader(target: Target = TARGET, **reporting: object) -> RowReader:
-    return RowReader(Reporting.model_validate({"source": "File", "path": "metrics.csv", **reporting}), target)
+def reader(target: Target = TARGET) -> RowReader:
+    return RowReader(target)
 
 
 def read(rows: RowReader, text: str) -> Read:
@@ -88,7 +87,7 @@ def test_a_value_beside_a_step_counts_only_under_the_name_of_an_evaluation() -> 
     rows = reader(LOSS)
     assert read(rows, "step,loss\n10,0.4") == []
     assert "has loss beside 'step', so perhaps of some batches: name it" in rows.reading.unread_at_end
-    assert read(reader(LOSS, metricName="val loss"), "step,val loss\n10,0.4") == [(0.4, None)]
+    assert read(reader(LOSS.model_copy(update={"metric": "val loss"})), "step,val loss\n10,0.4") == [(0.4, None)]
 
 
 EVALUATIONS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["0.1", "0.2", "nan"])), max_size=8)

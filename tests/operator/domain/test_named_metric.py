@@ -132,7 +132,7 @@ def test_a_name_that_says_that_it_is_of_the_training_data_counts(name: str) -> N
 
 def test_a_line_with_two_evaluations_says_how_one_is_chosen() -> None:
     assert ACCURACY.value("val accuracy: 0.7, test accuracy: 0.95").doubt == (
-        "of val and of test: set spec.reporting.metricName to the whole name of one, such as 'val accuracy'"
+        "of val and of test: set spec.objective.target.metric to the whole name of one, such as 'val accuracy'"
     )
 
 

@@ -71,10 +71,6 @@ def evaluations(line: str, values: str) -> str:
     return "".join(line.format(epoch=epoch, value=value) + "\n" for epoch, value in enumerate(values.split(), start=1))
 
 
-def named(name: str) -> tuple[tuple[str, Any], ...]:
-    return (("metricName", name),)
-
-
 @pytest.mark.parametrize(
     "output",
     [
@@ -198,7 +194,7 @@ def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line
     ],
 )
 def test_the_evaluation_at_a_step_counts(line: str, name: str) -> None:
-    found, _ = read(Output(LOSS, line, NONE, reporting=named(name)))
+    found, _ = read(Output(LOSS.model_copy(update={"metric": name}), line, NONE))
     assert [each.metric for each in found] == [0.4]
 
 
@@ -340,12 +336,6 @@ def test_a_first_epoch_in_a_field_counts_once_another_one_follows() -> None:
             [(0.5, 1), (0.95, 2)],
             reporting=(("pattern", r"^\[(?P<epoch>\d+)\] top-1 (?P<metric>\S+)"),),
         ),
-        Output(
-            ACCURACY,
-            "epoch 0 accuracy 0.5\nepoch 1 accuracy 0.95\n",
-            [(0.5, 1), (0.95, 2)],
-            reporting=(("firstEpoch", 0),),
-        ),
     ],
 )
 def test_an_evaluation_of_epoch_0_shows_that_the_script_counts_from_0(output: Output) -> None:
@@ -418,9 +408,9 @@ def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
         ("| accuracy | 0.91 |\n", "in the cells of a table"),
         ("epoch 1 accuracy: 0.85 -> 0.91\n", "followed by '-> 0.91'"),
         ("epoch 1 accuracy: 0:10:00\n", "followed by ':10:00'"),
-        ("epoch 1 val_accuracy: 0.91\n", "as 'val_accuracy': set spec.reporting.metricName to 'val_accuracy'"),
-        ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.reporting.metricName"),
-        ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.reporting.metricName to 'eval-accuracy'"),
+        ("epoch 1 val_accuracy: 0.91\n", "as 'val_accuracy': set spec.objective.target.metric to 'val_accuracy'"),
+        ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.objective.target.metric"),
+        ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.objective.target.metric to 'eval-accuracy'"),
         ("epoch 1 train_accuracy: 0.99\n", "has accuracy of the training data, 'train_accuracy'"),
     ],
 )
@@ -446,10 +436,9 @@ def test_a_table_is_noticed_in_its_third_row() -> None:
         ),
         Output(ACCURACY, json.dumps({"epoch": 1, "split": "val", "accuracy": 0.91}), [(0.91, 1)]),
         Output(
-            ACCURACY,
+            Target.model_validate({"metric": "val_accuracy", "threshold": "0.9"}),
             "Epoch 1/9\n100/100 ━━━━━━ 7s 85ms/step - accuracy: 0.95 - val_accuracy: 0.85\n",
             [(0.85, 1)],
-            reporting=named("val_accuracy"),
         ),
         Output(
             LOSS,

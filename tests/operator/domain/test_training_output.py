@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 
@@ -75,7 +76,7 @@ NANO_GPT = b"2026-11-26 23:20:47,494 | INFO | step 250: train loss 1.9, val loss
 
 
 def test_an_evaluation_after_a_space_counts_beside_a_step_where_its_name_says_of_what_data_it_is() -> None:
-    lines = reader("val_loss", metricName="val loss")
+    lines = reader("val loss")
     assert lines.read(NANO_GPT) == Evaluation(2.1, None)
     assert lines.read(b"iter 250 | val loss 1.8") == Evaluation(1.8, None)
     assert lines.read(b"training until val loss 2.1") is None
@@ -92,7 +93,7 @@ def test_an_evaluation_after_a_space_counts_beside_a_step_where_its_name_says_of
 
 
 def test_a_step_does_not_count_in_an_output_with_epochs() -> None:
-    lines = reader("val_loss", metricName="val loss")
+    lines = reader("val loss")
     assert lines.read(b"epoch 1 | val loss 0.7") == Evaluation(0.7, 1)
     assert lines.read(b"step 100 | val loss 0.6") is None
 
@@ -124,7 +125,7 @@ def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_
 def test_a_value_before_the_first_epoch_that_meets_the_target_counts_only_if_no_training_follows(
     output: tuple[str, ...], metrics: list[float]
 ) -> None:
-    lines = reader(metricName="val accuracy" if "val" in output[0] else None)
+    lines = reader("val accuracy" if "val" in output[0] else "accuracy")
     found = [*(lines.read(line.encode()) for line in output), lines.at_end()]
     assert [each.metric for each in found if each is not None] == metrics
 
@@ -198,7 +199,7 @@ def lightning(epoch: int, *values: str) -> list[bytes]:
 def test_a_bar_that_is_closed_after_the_validation_counts_once(
     epochs: list[tuple[str, ...]], seen: list[Evaluation]
 ) -> None:
-    lines = reader(firstEpoch=0)
+    lines = reader()
     found = [lines.read(line) for epoch, values in enumerate(epochs) for line in lightning(epoch, *values)]
     assert [each for each in found if each is not None] == seen
 
@@ -249,7 +250,7 @@ def test_a_metric_that_is_not_finite_is_an_evaluation(text: str) -> None:
 
 
 def test_an_epoch_counts_for_the_lines_after_it_and_may_count_from_0() -> None:
-    lines = reader(firstEpoch=0)
+    lines = reader()
     assert [lines.read(line) for line in (b"Epoch 0", b"accuracy=0.1", b"Epoch 1", b"loss=3", b"accuracy=0.2")] == [
         None,
         Evaluation(0.1, 1.0),
@@ -278,9 +279,18 @@ def test_a_pattern_that_takes_more_than_the_number_is_noticed_at_its_third_line(
 
 
 @pytest.mark.parametrize(("name", "metric"), [("eval_accuracy", 0.2), ("top accuracy", 0.3)])
-def test_the_metric_may_have_another_name_in_the_output(name: str, metric: float) -> None:
-    lines = reader(metricName=name)
-    assert lines.read(b"accuracy=0.1 eval_accuracy=0.2 top accuracy=0.3") == Evaluation(metric, None)
+def test_a_name_counts_that_is_no_part_of_another(name: str, metric: float) -> None:
+    assert reader(name).read(b"accuracy=0.1 eval_accuracy=0.2 top accuracy=0.3") == Evaluation(metric, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["Accuracy (top-1)", "acc@1 [%]", "F1-score (macro, val)", "Précision", "精度", "a{0}$(b)"]
+)
+@pytest.mark.parametrize("line", ["Epoch 3 | {}: 0.71", "{{'epoch': 3, '{}': 0.71}}"])
+def test_a_metric_may_have_any_name(name: str, line: str) -> None:
+    assert reader(name).read(line.format(name).encode()) == Evaluation(0.71, 3.0)
+    assert reader(name).read(json.dumps({"epoch": 3, name: 0.71}).encode()) == Evaluation(0.71, 3.0)
+    assert reader(name).read(b"Epoch 3 | other: 0.71") is None
 
 
 def test_only_the_evaluation_of_each_phase_of_an_epoch_counts() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.metric_rows import RowReader
 from wattloop_operator.local.metric_file import DOUBT_SECONDS, MetricFile
 
@@ -26,7 +25,7 @@ class Followed:
     def __init__(self, path: Path) -> None:
         self.now = 0.0
         self.path = path
-        self.reader = RowReader(Reporting.model_validate({"source": "File", "path": "m"}), TARGET)
+        self.reader = RowReader(TARGET)
         self.file = MetricFile(path, self.reader, lambda: self.now)
         self.found: list[float] = []
         self.positions: list[int] = []

@@ -88,7 +88,7 @@ def test_the_last_line_of_a_script_counts_also_without_a_line_feed(tmp_path: Pat
         tmp_path,
         "print('Epoch 0: top-1 is 38 %')\nprint('Epoch 1: top-1 is 41 %', end='')",
         objective={"target": {"metric": "accuracy", "threshold": "40"}},
-        reporting={"source": "Logs", "pattern": r"Epoch (?P<epoch>\d+): top-1 is (?P<metric>\S+)", "firstEpoch": 0},
+        reporting={"source": "Logs", "pattern": r"Epoch (?P<epoch>\d+): top-1 is (?P<metric>\S+)"},
     )
     assert local.run("--recurrences", "1") == 0
     [recurrence] = recurrences_of(local)

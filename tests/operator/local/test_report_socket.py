@@ -77,6 +77,7 @@ def test_trainings_report_where_the_temporary_folder_is_too_long_for_a_sockets_p
 
 
 def test_a_callback_for_kubeflow_trainer_which_knows_ports_alone_reports_too(local_job: LocalJob) -> None:
-    local_job.job(CALLBACK, reporting={"source": "KubeflowTrainer", "metricName": "eval_accuracy"})
+    target = {"metric": "eval_accuracy", "threshold": "0.9"}
+    local_job.job(CALLBACK, reporting={"source": "KubeflowTrainer"}, objective={"target": target, "maxEpochs": 10})
     assert local_job.run("--recurrences", "1") == 0
     assert local_job.outcomes() == [("0", "0", "reached")]

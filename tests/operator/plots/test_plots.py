@@ -55,9 +55,9 @@ def test_a_plot_is_large_enough_and_the_same_each_time(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
 
 
-# First a text that matplotlib would take for mathematics, and one that no font can draw.
+# First a text that matplotlib would take for mathematics, and one that the font cannot draw.
 @pytest.mark.parametrize(
-    "hostile", exhaustive_after([r"$\frac$", "\x1b[2J", "$", "a\nb", "\u202e", "\x9b", "w" * 256], usual=2)
+    "hostile", exhaustive_after([r"$\frac$", "\x1b[2J 精度", "$", "a\nb", "\u202e", "\x9b", "w" * 256], usual=2)
 )
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
 def test_any_value_and_metric_name_is_drawn_without_a_warning(

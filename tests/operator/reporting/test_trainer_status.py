@@ -72,12 +72,6 @@ def test_a_status_with_more_epochs_counts_after_the_clock_was_set_back(api: Api)
     assert (str(progress.metric), str(progress.epoch)) == ("0.8", "2")
 
 
-def test_the_metric_may_have_another_name(api: Api) -> None:
-    reporting = KUBEFLOW.model_copy(update={"metric_name": "top1"})
-    progress = progress_after(api, status(5, top1=0.3, eval_accuracy=0.9, epoch=1), reporting=reporting)
-    assert str(progress.metric) == "0.3"
-
-
 def test_a_metric_that_is_not_a_number_has_diverged_and_stops_the_attempt(api: Api) -> None:
     progress = progress_after(api, status(5, eval_accuracy=float("nan"), epoch=1.0))
     assert (progress.diverged, progress.stop_requested) == (True, True)

@@ -131,7 +131,7 @@ def test_each_pod_that_trains_gets_environment_token_certificate_and_socket(kind
 def test_the_callback_of_hugging_face_finds_the_reporting_api_in_each_kind(
     kind: str, make_job: MakeJob, recurrence_of: RecurrenceOf
 ) -> None:
-    reporting = {"source": "KubeflowTrainer", "metricName": "eval_accuracy"}
+    reporting = {"source": "KubeflowTrainer"}
     job = make_job(template=template_of(kind), reporting=reporting)
     spec = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
     variables = spec["trainer"]["env"] if kind == "TrainJob" else container_of(pods_made(kind, spec)[0])["env"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,11 +41,11 @@ _REMEDIES = {
     ReportingSource.PUSH: "call run.report(metric=…) after each evaluation",
     ReportingSource.LOGS: f"print a line {LINE_REMEDY}",
     ReportingSource.FILE: "write a row with {metric} into {path} after each evaluation, and flush it; wattloop logs "
-    "{path} --source File --metric {metric} shows what is read",
+    "{file} --source File --metric {name} shows what is read",
     ReportingSource.TERMINATION_MESSAGE: "write a line such as epoch=12 {metric}=0.5 into terminationMessagePath "
     "(/dev/termination-log) before the end",
-    ReportingSource.KUBEFLOW_TRAINER: "log it after each evaluation, or set spec.reporting.metricName to the name that "
-    "the script logs; Hugging Face's Trainer puts eval_ before the names of compute_metrics",
+    ReportingSource.KUBEFLOW_TRAINER: "log it after each evaluation, or set spec.objective.target.metric to the name "
+    "that the script logs; Hugging Face's Trainer puts eval_ before the names of compute_metrics",
 }
 
 
@@ -272,7 +273,8 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting
-        remedy = _REMEDIES[reporting.source].format(metric=reporting.metric_name or target.metric, path=reporting.path)
+        file, name = shlex.quote(reporting.path or ""), shlex.quote(target.metric)
+        remedy = _REMEDIES[reporting.source].format(metric=target.metric, path=reporting.path, file=file, name=name)
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, _without_metric(recurrence, remedy))

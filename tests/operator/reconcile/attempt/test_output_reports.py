@@ -165,13 +165,14 @@ def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> N
 def test_the_message_of_a_training_whose_lines_did_not_count_says_why(
     backend_with: BackendWith, line: str, reason: str
 ) -> None:
-    backend = backend_with(reporting={"source": "Logs", "metricName": "val acc"})
+    target = {"metric": "val acc", "threshold": "0.9"}
+    backend = backend_with(reporting={"source": "Logs"}, objective={"target": target})
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, finished=True))
     backend.end_workload(name, output=f"begin\n{line}\n")
     backend.reconcile()
     message = backend.recurrences[name].status.message
-    assert message.startswith(f"ended without accuracy: the line '{line}' {reason}")
+    assert message.startswith(f"ended without val acc: the line '{line}' {reason}")
 
 
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:

@@ -134,7 +134,7 @@ def test_a_job_that_has_changed_repeats_only_what_it_would_decide(
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"),
+    ("power", "expected"),
     [
         ({"mode": "Auto"}, (None, True)),
         ({"mode": "None"}, (None, False)),
@@ -142,10 +142,10 @@ def test_a_job_that_has_changed_repeats_only_what_it_would_decide(
     ],
 )
 def test_the_power_limit_of_a_repeated_attempt_follows_a_changed_job(
-    backend: ModelBackend, limit: dict[str, Any], expected: tuple[int | None, bool]
+    backend: ModelBackend, power: dict[str, Any], expected: tuple[int | None, bool]
 ) -> None:
     name = backend.start_attempt()
-    backend.change_spec(power={"limit": limit})
+    backend.change_spec(power=power)
     again = disrupt(backend, name).spec
     assert REPEATS in again.decision.reason
     assert (again.power_limit_watts, again.profile_power_limits) == expected
