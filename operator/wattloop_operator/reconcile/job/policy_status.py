@@ -51,12 +51,12 @@ def policy_status(
         next_start: When the next recurrence starts; None if that is not known.
     """
     before = snapshot.job.status
-    if before.next is not None and is_current(snapshot, recent):
+    if before.next is not None and _is_current(snapshot, recent):
         kept = {name: getattr(before, name) for name in FIELDS}
         return kept | {"next": before.next.model_copy(update={"time": next_start})}
     unknown = None if next_start is None else NextRecurrence(time=next_start)
     try:
-        context, decision = decision_now(snapshot, next_index(snapshot), default)
+        context, decision = _decision_now(snapshot, default)
     except NoFeasibleArmError:
         return {"arms": (), "best": None, "next": unknown}
     tried = [arm for arm in decision.arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
@@ -73,18 +73,13 @@ def policy_status(
     }
 
 
-def decision_now(snapshot: Snapshot, index: int, default: RunCost | None) -> tuple[DecisionContext, Decision]:
-    """What the policy decides for a recurrence that starts now, beside no other.
-
-    Args:
-        snapshot: The state of the job.
-        index: Index of the recurrence.
-        default: What the default configuration costs, as the savings have it.
+def _decision_now(snapshot: Snapshot, default: RunCost | None) -> tuple[DecisionContext, Decision]:
+    """What the policy decides for the next recurrence, beside no other; the default costs what the savings say.
 
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
-    context = replace(decision_context(snapshot, index, 0), running=())
+    context = replace(decision_context(snapshot, next_index(snapshot), 0), running=())
     decision = policy_decision(snapshot, context)
     if default is not None and known_attempts(snapshot).profile(context.default_batch_size) is None:
         # No limit was chosen for the default configuration, so both are of the same runs, unless the policy has seen a
@@ -96,7 +91,7 @@ def decision_now(snapshot: Snapshot, index: int, default: RunCost | None) -> tup
     return context, decision
 
 
-def is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
+def _is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
     """Whether the job's status has the decision that would be made now."""
     before, job = snapshot.job.status, snapshot.job
     if job.spec.batch_size.learn_from:

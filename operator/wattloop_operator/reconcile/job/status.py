@@ -54,7 +54,7 @@ def job_status(
     ended = _ended(histories, open_indices)
     known = _ended(histories_of(attempts.records), open_indices)
     conditions = job_conditions(snapshot, readiness, known, attempts.current, now)
-    conditions += advice_checked(snapshot, recent, costs, now)
+    conditions += advice_checked(snapshot, costs, now)
     state, failure = job_state(snapshot, readiness, run_failure(snapshot, known), conditions)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
