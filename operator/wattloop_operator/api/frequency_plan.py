@@ -125,9 +125,6 @@ class FrequencyPlanSpec(ApiModel):
 class FrequencyPlanStatus(PlanSaving):
     """How the plan is used by the latest training that runs it."""
 
-    observed_generation: int | None = Field(
-        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
-    )
     conditions: Conditions = ()
     recurrence: str | None = Field(
         default=None,

@@ -150,7 +150,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
-        "fplan.status": "observedGeneration conditions recurrence",
+        "fplan.status": "conditions recurrence",
     },
     "reconcile.pipeline.plan_status:_percentages_of": {
         "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",

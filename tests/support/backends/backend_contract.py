@@ -220,7 +220,7 @@ class BackendContract:
 
     def test_the_status_of_the_job_is_read_back_as_written(self, harness: BackendHarness) -> None:
         before = harness.snapshot.job
-        status = before.status.model_copy(update={"observed_generation": 1, "next_schedule_time": NOW})
+        status = before.status.model_copy(update={"observed_generation": 1, "last_schedule_time": NOW})
         harness.do(actions.WriteJobStatus(status))
         assert harness.snapshot.job.status == status
         assert harness.snapshot.job.spec == before.spec

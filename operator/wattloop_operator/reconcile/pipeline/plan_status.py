@@ -64,7 +64,6 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
     """
     before = plan.status
     status = FrequencyPlanStatus(
-        observed_generation=plan.metadata.generation,
         conditions=tuple(_conditions(state, before.conditions, ended=ended, now=now)),
         recurrence=state.name,
     )
