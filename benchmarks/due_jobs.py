@@ -97,7 +97,7 @@ def started_recurrences(cluster: Cluster, operator: OperatorProcess, load: Load)
     jobs = [f"job-{number}" for number in range(load.jobs)]
     create_namespaces(cluster, sorted({namespace_of(number) for number in range(len(others) + len(jobs))}))
     # They come first, and the minute is chosen when all are known, so it does not depend on how long that takes.
-    later = {"cron": {"schedule": f"0 {(datetime.now(UTC).hour + 12) % 24} * * *"}}
+    later = {"schedule": f"0 {(datetime.now(UTC).hour + 12) % 24} * * *"}
     took = create_jobs(
         cluster, [training_job(namespace_of(n), name, later, runs=load.runs) for n, name in enumerate(others)]
     )
@@ -105,7 +105,7 @@ def started_recurrences(cluster: Cluster, operator: OperatorProcess, load: Load)
         say(f"{len(others)} other jobs created in {took:.0f} s")
     await_idle(operator)
     moment, schedule = next_minute(LEAD_SECONDS + load.jobs / 30)
-    due = {"cron": {"schedule": schedule}}
+    due = {"schedule": schedule}
     took = create_jobs(
         cluster,
         [training_job(namespace_of(n), name, due, runs=load.runs) for n, name in enumerate(jobs, len(others))],

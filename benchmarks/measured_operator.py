@@ -62,14 +62,17 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def training_job(namespace: str, name: str, trigger: dict[str, Any], *, runs: bool, **spec: Any) -> dict[str, Any]:
+def training_job(
+    namespace: str, name: str, starts: dict[str, Any], *, runs: bool, labels: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
     """A RecurringTrainingJob.
 
     Args:
         namespace: Its namespace.
         name: Its name.
-        trigger: When it starts.
+        starts: When it starts: the fields of its spec.
         runs: Whether its Jobs have pods, which leave their metric when they end; otherwise they are suspended.
+        labels: Labels of its workloads.
         spec: Further fields of its spec.
     """
     job = {"template": {"spec": POD}}
@@ -78,10 +81,13 @@ def training_job(namespace: str, name: str, trigger: dict[str, Any], *, runs: bo
         "kind": "RecurringTrainingJob",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
-            "trigger": trigger,
+            **starts,
             "objective": {"target": {"metric": METRIC, "threshold": THRESHOLD}},
             "batchSize": {"default": 64, "candidates": [32, 64, 128]},
-            "template": {"job": job if runs else {"suspend": True, **job}},
+            "template": {
+                "metadata": {"labels": labels or {}},
+                "spec": job if runs else {"suspend": True, **job},
+            },
             **({"reporting": {"source": "TerminationMessage"}} if runs else {}),
             **spec,
         },

@@ -45,7 +45,7 @@ ARMS = tuple(2**power for power in range(3, 23))
 
 def ran_job() -> tuple[Snapshot, datetime]:
     """A job after ten recurrences, and a time at which nothing is due."""
-    backend = ModelBackend(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
+    backend = ModelBackend(job())
     for _ in range(RECURRENCES):
         backend.advance(INTERVAL_SECONDS)
         backend.reconcile()

@@ -33,7 +33,7 @@ from wattloop_operator.cluster.api import JOBS, RECURRING_TRAINING_JOBS, TRAININ
 from wattloop_operator.workloads.kueue import JOB_UID_LABEL
 
 WORKLOADS = ResourceType(API_VERSION, "workloads", "Workload")
-QUEUE = {"queue": {"name": "team"}}
+QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 # All are kept, so that the times of each can be read at the end.
 KEPT = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
 # Namespaces.
@@ -79,10 +79,10 @@ def steps(cluster: Cluster, rounds: Rounds, *, queued: bool) -> dict[str, Any]:
     create_namespaces(cluster, [namespace])
     if queued:
         cluster.kubectl.apply(*queue_objects(namespace, quota=rounds.quota))
-    queue = QUEUE if queued else {}
-    continuous: dict[str, Any] = {"continuous": {}}
+    labels = QUEUE if queued else {}
+    continuous: dict[str, Any] = {"continuous": True}
     jobs = [
-        training_job(namespace, f"job-{number}", continuous, runs=True, **queue, **KEPT)
+        training_job(namespace, f"job-{number}", continuous, runs=True, labels=labels, **KEPT)
         for number in range(rounds.jobs)
     ]
     with leading_operator(cluster, rounds.workers, namespace) as operator:

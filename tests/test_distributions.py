@@ -76,7 +76,7 @@ def test_chart_and_example_name_the_images_that_are_pushed(dist: Path, tmp_path:
         values = yaml.safe_load(chart.extractfile("wattloop/values.yaml") or b"")
         version = yaml.safe_load(chart.extractfile("wattloop/Chart.yaml") or b"")["appVersion"]
     job = yaml.safe_load((dist / "digits.yaml").read_text())
-    (container,) = job["spec"]["template"]["job"]["template"]["spec"]["containers"]
+    (container,) = job["spec"]["template"]["spec"]["template"]["spec"]["containers"]
     services = {f"{values[part]['image']['repository']}:{version}" for part in ("operator", "ui", "agent")}
     assert pushed == {*services, container["image"]}
     assert all(each.startswith(f"{REGISTRY}/wattloop/") for each in pushed)

@@ -62,6 +62,14 @@ def test_the_readme_counts_the_lines_of_its_diff_and_the_frameworks_need_as_few(
     assert max(counts) <= len(added)
 
 
+def test_the_readme_has_the_manifest_of_the_quickstart_whole() -> None:
+    manifest = (DOCS.parent / "examples/digits/job.yaml").read_text(encoding="utf-8")
+    assert len(manifest.splitlines()) <= 25
+    assert "examples/digits/job.yaml" in (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    without_comment = manifest.partition("\n")[2]
+    assert f"```yaml\n{without_comment}```" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_installation_page_counts_the_kinds() -> None:
     kinds = list((DOCS.parent / "crds").glob("*.yaml"))
     assert len(kinds) == 5

@@ -81,7 +81,6 @@ def check_job(
         "kind": RecurringTrainingJob.resource.kind,
         "metadata": {"namespace": namespace, "name": name},
         "spec": {
-            "trigger": {"manual": {}},
             "runRequest": "check",
             "maxRecurrences": 1,
             "objective": {"target": {"metric": "progress", "threshold": "1"}, "maxEpochs": 4},
@@ -89,7 +88,7 @@ def check_job(
             "policy": {"fixed": {}},
             "power": {"mode": "None"},
             "retries": 0,
-            "template": {"job": {"template": {"spec": pod}}},
+            "template": {"spec": {"template": {"spec": pod}}},
         },
     }
 

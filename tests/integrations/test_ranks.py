@@ -162,7 +162,7 @@ def write_job(local_job: LocalJob, plan: Plan, progress_deadline_seconds: int | 
     recurrences = max(len(plan.end), len(plan.killed))
     local_job.job(
         TRAINING,
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": MAX_EPOCHS},
         batchSize={"default": 32, "candidates": [32]},
         power={"mode": "Fixed", "watts": round(HELD_WATTS)},

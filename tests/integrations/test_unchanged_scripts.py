@@ -35,7 +35,7 @@ def run(local_job: LocalJob, source: str, epochs: str, recurrences: int) -> list
         SCRIPT,
         objective={"target": TARGET, "maxEpochs": FOREVER},
         reporting={"source": source},
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
     assert local_job.run("--recurrences", str(recurrences), "--simulated-load", "cpu") == 0
     with open_store(local_job.output / "wattloop.db") as store:

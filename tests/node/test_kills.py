@@ -91,8 +91,7 @@ def aftermath(
     before = energy_joules(gpus)
     for job, count in GPUS.items():
         limits = {"successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
-        trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
-        kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=namespace)
+        kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, continuous=True, **limits), namespace=namespace)
     jobs = {job: Runs(kubectl, cluster, job, namespace) for job in GPUS}
     with LedgerObserver(NodeFolders(Path(node.folder)).agent_state / "monitor" / "energy.json") as ledgers:
         killed = kill(Killer(Path(node.folder), kubectl, namespace, SEED), rounds)
@@ -135,7 +134,7 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs], namespace: str)
 
     A job's status is written after that of an attempt, so it is waited for until it has counted the last one.
     """
-    manual = '--patch={"spec": {"trigger": {"continuous": null, "manual": {}}}}'
+    manual = '--patch={"spec": {"continuous": false}}'
     deadline = time.monotonic() + ALL_ENDED_WITHIN_SECONDS
     reminded = time.monotonic()
     while True:

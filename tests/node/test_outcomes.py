@@ -83,7 +83,7 @@ def unchanged_job(name: str, metric: str = "progress", **spec: Any) -> Object:
     container = container_of(job)
     container["args"] = ["--batch-size=$(WATTLOOP_BATCH_SIZE)", f"--epoch-seconds={EPOCH_SECONDS}"]
     container["securityContext"] = RESTRICTED_SECURITY
-    del job["spec"]["template"]["job"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    del job["spec"]["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     return job
 
 
@@ -91,7 +91,7 @@ def publishing_job(name: str) -> Object:
     """A job whose models are on a volume."""
     job = paced_job(name, epoch_seconds=0.5, output={"directory": MODELS}, **ended_early())
     container_of(job)["volumeMounts"].append({"name": "models", "mountPath": MODELS})
-    volumes = job["spec"]["template"]["job"]["template"]["spec"]["volumes"]
+    volumes = job["spec"]["template"]["spec"]["template"]["spec"]["volumes"]
     volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": VOLUME}})
     return job
 

@@ -114,7 +114,7 @@ def attempts(kubectl: ClusterCommand, cluster: DynamicClient, gpus: Machine) -> 
     try:
         policies.await_next()
         objective = {"target": {"metric": "loss", "direction": "Minimize", "threshold": "1000000"}}
-        kubectl.apply(pipeline_job(trigger={"manual": {}}, objective=objective), namespace=NAMESPACE)
+        kubectl.apply(pipeline_job(objective=objective), namespace=NAMESPACE)
         begin = times(gpus)
         Runs(kubectl, cluster, JOB, NAMESPACE).ask("run-0")
         await_mode(cluster, 0, "Profile")

@@ -70,11 +70,13 @@ def preemption(
     put_scripts(user, NAMESPACE)
     kubectl.apply(*queue_objects(NAMESPACE, quota=1, resource="nvidia.com/gpu"))
     for job in JOBS:
-        queue = {"name": "team", "priorityClass": f"{NAMESPACE}-{job}"}
         # The second epoch of the one that is preempted has no end.
         environment = {"ENDLESS_ATTEMPT": "0"} if job == "low" else {}
-        spec = {"batchSize": {"default": 64, "candidates": [64]}, "power": {"mode": "None"}, "queue": queue}
-        user.apply(paced_job(job, epoch_seconds=0.5, environment=environment, **spec), namespace=NAMESPACE)
+        spec = {"batchSize": {"default": 64, "candidates": [64]}, "power": {"mode": "None"}}
+        queued = paced_job(job, epoch_seconds=0.5, environment=environment, **spec)
+        labels = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": f"{NAMESPACE}-{job}"}
+        queued["spec"]["template"]["metadata"] = {"labels": labels}
+        user.apply(queued, namespace=NAMESPACE)
     low, high = (Runs(user, cluster, job, NAMESPACE) for job in JOBS)
     before = gpus.describe()
     low.ask("run-0")

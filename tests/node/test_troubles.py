@@ -100,7 +100,7 @@ def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
     user: ClusterCommand, cluster: DynamicClient
 ) -> None:
     job = paced_job("no-volume")
-    job["spec"]["template"]["job"]["template"]["spec"]["volumes"] = [
+    job["spec"]["template"]["spec"]["template"]["spec"]["volumes"] = [
         {"name": "scripts", "configMap": {"name": "nothing"}}
     ]
     start(user, cluster, job)

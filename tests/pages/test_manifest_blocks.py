@@ -17,11 +17,10 @@ apiVersion: wattloop.dev/v1alpha1
 kind: RecurringTrainingJob
 metadata: {name: digits}
 spec:
-  trigger: {manual: {}}
   objective: {target: {metric: accuracy, threshold: "0.95"}, maxEpochs: 20}
   batchSize: {default: 64, candidates: [32, 64, 128]}
   template:
-    job:
+    spec:
       template:
         spec:
           restartPolicy: Never

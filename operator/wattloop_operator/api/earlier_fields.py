@@ -25,10 +25,20 @@ EARLIER_FIELDS = {
     "spec.power.frequencyPlanRef": "spec.power.frequencyPlan.name",
     "spec.power.limit": "its fields directly in spec.power",
     "spec.probes": "an argument of the client: TrainingProbe(…, plan=ProbePlan(…)) in the script",
+    "spec.queue": "the labels kueue.x-k8s.io/queue-name and kueue.x-k8s.io/priority-class in "
+    "spec.template.metadata.labels",
     "spec.reporting.firstEpoch": "no such field: an evaluation of epoch 0 shows that the script counts from 0",
     "spec.reporting.metricName": "spec.objective.target.metric: the name as the script prints it",
     "spec.retryPolicy": "spec.retries: the number that was retryPolicy.limit",
     "spec.successfulHistoryLimit": "spec.successfulRunsHistoryLimit",
+    "spec.template.annotations": "spec.template.metadata.annotations",
+    "spec.template.job": "spec.template.spec",
+    "spec.template.labels": "spec.template.metadata.labels",
+    "spec.template.rendezvous": "no such field: completionMode Indexed is enough",
+    "spec.template.trainingContainers": "spec.trainingContainers",
+    "spec.template.workload": "spec.template.apiVersion, spec.template.kind and spec.template.spec",
+    "spec.trigger": "spec.schedule and spec.timeZone (trigger.cron), spec.continuous: true, or neither with "
+    "spec.runRequest (trigger.manual); continuous with maxRecurrences: 1 runs once",
 }
 INDEX = re.compile(r"\[\d+\]")
 

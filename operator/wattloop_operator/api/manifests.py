@@ -16,6 +16,7 @@ from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, Doc
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, closest, format_value, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
 from wattloop_operator.api.checks.schema_check import rule_problems, schema_problems
+from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.model import API_VERSION, GROUP
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -25,10 +26,10 @@ from wattloop_operator.api.template_checks import (
     full_namespace,
     template_bytes,
     wrong_gpu_request,
+    wrong_job,
     wrong_type,
 )
 from wattloop_operator.api.template_spelling import misspelt
-from wattloop_operator.api.trigger import ScheduleError, check_schedule
 from wattloop_operator.api.workload_checks.templates import wrong_workload
 
 MAX_PROBLEMS = 200
@@ -173,8 +174,9 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any], wor
     if exceeded is not None:
         return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
     wrong = wrong_type(template) or wrong_gpu_request(template) or misspelt(template)
+    wrong = wrong or wrong_job(template, value["spec"].get("trainingContainers"))
     if wrong is not None:
-        return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), wrong.expected)]
+        return [document.problem(("spec", *wrong.path), format_value(wrong.value), wrong.expected)]
     findings = wrong_workload(template) if workloads else []
     problems = [
         document.problem(("spec", "template", *each.path), each.found, each.expected, at_key=each.is_about_field)
@@ -196,12 +198,11 @@ def _model_problems(document: Document, kind: str, value: dict[str, Any], result
             decode_archive(manifest.spec.archive)
         except InputError as error:
             return [document.problem(("spec", "archive"), error.found, error.expected)]
-    if isinstance(manifest, RecurringTrainingJob) and manifest.spec.trigger.cron is not None:
-        cron = manifest.spec.trigger.cron
+    if isinstance(manifest, RecurringTrainingJob) and manifest.spec.schedule is not None:
         try:
-            check_schedule(cron.schedule, cron.time_zone)
+            check_schedule(manifest.spec.schedule, manifest.spec.time_zone)
         except ScheduleError as error:
-            return [document.problem(("spec", "trigger", "cron", error.field), error.found, error.expected)]
+            return [document.problem(("spec", error.field), error.found, error.expected)]
     result.valid.append(manifest)
     return []
 

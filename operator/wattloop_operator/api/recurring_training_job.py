@@ -9,10 +9,12 @@ from pydantic import Field
 
 from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec
 from wattloop_operator.api.batch_size_policy import PolicyName
-from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
+from wattloop_operator.api.cron import SCHEDULE_FORM, SCHEDULE_RULES, Schedule, TimeZone
+from wattloop_operator.api.field_types import DNS_LABEL_PATTERN, MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import (
     API_VERSION,
+    SET,
     ApiModel,
     PrinterColumn,
     Resource,
@@ -23,11 +25,9 @@ from wattloop_operator.api.model import (
 from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective, ProgressDeadline
 from wattloop_operator.api.power_fields import Power
-from wattloop_operator.api.queue import Queue
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.template import Template
-from wattloop_operator.api.trigger import Trigger
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS
 
 
@@ -54,8 +54,9 @@ _COMBINATIONS = " * ".join(
 )
 
 
+ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 SPEC = (
-    "At each trigger, run the template until it reaches the objective, with the batchSize, the parameters and the "
+    "At each start, run the template until it reaches the objective, with the batchSize, the parameters and the "
     "power limit that the policy chooses. The other fields state how the metric is reported and the model published, "
     "when runs are held back, what follows a failure, and which ended runs are kept."
 )
@@ -65,6 +66,7 @@ class RecurringTrainingJobSpec(ApiModel):
     """What runs, when, towards which target, and what Wattloop may choose."""
 
     rules = (
+        *SCHEDULE_RULES,
         Rule(
             f"!has(self.parameters) || {_COMBINATIONS} <= {MAX_CONFIGURATIONS}",
             f"at most {MAX_CONFIGURATIONS} combinations of batch size and parameters; give fewer candidates",
@@ -85,8 +87,36 @@ class RecurringTrainingJobSpec(ApiModel):
         ),
     )
 
-    trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
-    template: Template = Field(description="Workload of a run: exactly one of job and workload.")
+    schedule: Schedule | None = Field(
+        default=None,
+        description=f"{SCHEDULE_FORM.capitalize()}. TZ= is not allowed; use timeZone. Absent: runs start by "
+        "continuous, or by runRequest alone.",
+    )
+    time_zone: TimeZone = Field(
+        default="Etc/UTC",
+        description="Time zone of the schedule, a name in the IANA database such as Europe/Paris. A local time that "
+        "daylight saving time skips runs once, right after the gap; a local time that it repeats runs once.",
+    )
+    continuous: bool = Field(
+        default=False,
+        description="true starts the next run when one ends, in place of a schedule. With maxRecurrences 1 the job "
+        "runs once.",
+    )
+    run_request: str = Field(
+        default="",
+        description="Any text, such as a date or a commit ID. Another text starts one run immediately. Empty: none.",
+        max_length=128,
+    )
+    suspend: bool = Field(default=False, description="true starts no further runs. Active runs continue.")
+    training_containers: Annotated[tuple[ContainerName, ...], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Names of the containers that train. Only they receive Wattloop's environment. Absent: in each pod "
+        "template those with GPUs, or else the first.",
+        json_schema_extra=SET,
+    )
+    template: Template = Field(
+        description="Workload of a run, as the jobTemplate of a CronJob; apiVersion and kind for other kinds than Job."
+    )
     objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
     batch_size: BatchSize = Field(description="The batch sizes to choose from.")
     parameters: Annotated[
@@ -119,19 +149,6 @@ class RecurringTrainingJobSpec(ApiModel):
         description="Where attempts write their models, and where the model of the latest attempt that reached the "
         "target is published. Absent: the training keeps its models by itself.",
     )
-    queue: Queue | None = Field(
-        default=None,
-        description="Queue of Kueue in which each workload waits for quota. The wait costs nothing. Absent: workloads "
-        "start at once, or in the default queue of the namespace if Kueue has one.",
-    )
-    run_request: str | None = Field(
-        default=None,
-        description="Any text, such as a date or a commit ID. Each change of the value starts one run immediately. "
-        "Absent: runs start by trigger alone.",
-        min_length=1,
-        max_length=128,
-    )
-    suspend: bool = Field(default=False, description="true starts no further runs. Active runs continue.")
     concurrency_policy: ConcurrencyPolicy = Field(
         default=ConcurrencyPolicy.FORBID,
         description="What happens when a run is due while another one is active. Forbid: the new run is skipped, "

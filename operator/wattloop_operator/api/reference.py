@@ -33,15 +33,15 @@ kind: RecurringTrainingJob
 metadata:
   name: digits
 spec:
-  trigger:
-    cron: {{schedule: "0 3 * * *", timeZone: Europe/Paris}}
+  schedule: "0 3 * * *"
+  timeZone: Europe/Paris
   objective:
     target: {{metric: accuracy, threshold: "0.97"}}
   batchSize:
     default: 64
     candidates: [16, 32, 64, 128, 256]
   template:
-    job:
+    spec:
       template:
         spec:
           restartPolicy: Never
@@ -66,7 +66,7 @@ columns marked * need `--output wide`.
 ## Conventions
 
 - Numbers with a fraction are decimals in quotes (`"0.76"`), since not every client preserves a float exactly.
-- The members of a union (`trigger`, `template`, the source of a plan) exclude each other.
+- The members of a union (the source of a plan) exclude each other.
 - The API server does not set a default for the target's `direction`: it could not be told from a choice, which a metric
   such as a loss needs. The objects of attempts state the direction.
 """

@@ -1,4 +1,4 @@
-"""The workload of a run: a batch/v1 Job or another kind, preserved as the user wrote it."""
+"""The workload of a run: a batch/v1 Job or an object of another kind, preserved as the user wrote it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic_core
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
+from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX
-from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
-from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule, exactly_one_of
+from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
+from wattloop_operator.api.template_checks import is_job
 from wattloop_planner.canonical_json import canonical_json
+
+KUEUE_PREFIX = "kueue.x-k8s.io/"
+# The labels by which Kueue puts a workload into a queue, and gives it a priority there.
+QUEUE_LABEL = f"{KUEUE_PREFIX}queue-name"
+PRIORITY_LABEL = f"{KUEUE_PREFIX}priority-class"
 
 
 class PreservedObject:
@@ -67,173 +68,87 @@ class PreservedObject:
         return cls(value)
 
 
-class EnvironmentVariableSchema(ApiModel):
-    """The fields of an environment variable that the API checks."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
-    rules = (
-        Rule(
-            f"!self.name.startsWith('{PREFIX}') || self.name.startsWith('{PIPELINE_PREFIX}')",
-            "a name that does not begin with WATTLOOP_, which is reserved for variables that Wattloop sets; remove the "
-            "variable or rename it (args may use $(WATTLOOP_BATCH_SIZE))",
-            ".name",
-        ),
-    )
-
-    name: str = Field(description="Name of the variable.", min_length=1, max_length=256)
-
-
-class ContainerSchema(ApiModel):
-    """The fields of a container that the API checks."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
-
-    name: str = Field(description="Name of the container.", min_length=1, max_length=63)
-    env: tuple[EnvironmentVariableSchema, ...] = Field(
-        default=(),
-        description="Environment variables. Names that begin with WATTLOOP_ are reserved. Absent: none.",
-        max_length=256,
-        json_schema_extra=ATOMIC,
-    )
-
-
-class PodSpecSchema(ApiModel):
-    """The fields of a pod's spec that the API checks; a dry run on the API server checks the others."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
-    rules = (
-        Rule(
-            "!has(self.restartPolicy) || self.restartPolicy in ['Never', 'OnFailure']",
-            "Never or OnFailure, as for the pods of any Job",
-            ".restartPolicy",
-        ),
-    )
-
-    containers: tuple[ContainerSchema, ...] = Field(
-        description="Containers of the pod, at least one.", min_length=1, max_length=16, json_schema_extra=ATOMIC
-    )
-    restart_policy: str | None = Field(default=None, description="Never (the default) or OnFailure.", max_length=16)
-
-
-class PodTemplateSchema(ApiModel):
-    """The fields of a pod template that the API checks."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
-
-    spec: PodSpecSchema = Field(description="Spec of the pod.")
-
-
-class JobSchema(ApiModel):
-    """The fields of a batch/v1 JobSpec that the API checks."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="allow")
-
-    template: PodTemplateSchema = Field(description="Template of the job's pods.")
-    completion_mode: str | None = Field(default=None, description="NonIndexed (the default) or Indexed.", max_length=16)
-
-
-@dataclass(frozen=True)
-class SchemaOf:
-    """Annotation of a field whose value is preserved as written, but whose JSON schema is that of a model."""
-
-    model: type[ApiModel]
-
-    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the model's JSON schema instead of the field's own."""
-        return handler(self.model.__pydantic_core_schema__)
-
-
-class Workload(ApiModel):
-    """A workload of a kind other than Job."""
-
-    api_version: str = Field(
-        description="API version of the workload, such as jobset.x-k8s.io/v1alpha2.",
-        min_length=1,
-        max_length=317,
-        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$",
-    )
-    kind: str = Field(
-        description="Kind of the workload, such as JobSet, TrainJob, PyTorchJob, RayJob, or one whose spec has pod "
-        "templates.",
-        min_length=1,
-        max_length=63,
-        pattern=r"^[A-Z][A-Za-z0-9]*$",
-    )
-    spec: PreservedObject = Field(
-        description="Spec of the workload, as documented for its kind.",
-        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
-    )
-
-
-class Rendezvous(ApiModel):
-    """How the pods of an indexed Job find each other."""
-
-    port: int = Field(
-        default=29500, description="Port of the first pod, at which the processes of all pods meet.", ge=1024, le=65535
-    )
-
-
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
 Annotations = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
-ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
+
+
+class TemplateMetadata(ApiModel):
+    """The metadata that every workload of a job gets."""
+
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Labels of the workload and its pods. kueue.x-k8s.io/queue-name puts each workload into a queue of "
+        "Kueue; labels of Kueue are those of the workload alone. Absent: none.",
+    )
+    annotations: Annotations = Field(default_factory=dict, description="Annotations of the workload. Absent: none.")
 
 
 class Template(ApiModel):
     """The workload of a run."""
 
     rules = (
-        exactly_one_of("job (a batch/v1 JobSpec)", "workload {apiVersion, kind, spec}"),
         Rule(
-            "!has(self.trainingContainers) || !has(self.job) || self.trainingContainers.all(name, "
-            "self.job.template.spec.containers.exists(container, container.name == name))",
-            "names of containers of job.template.spec.containers",
-            ".trainingContainers",
-        ),
-        Rule(
-            "!has(self.rendezvous) || (has(self.job) && has(self.job.completionMode) && "
-            "self.job.completionMode == 'Indexed')",
-            "rendezvous with a job of completionMode Indexed alone; other kinds make their own Service",
-            ".rendezvous",
+            "has(self.apiVersion) == has(self.kind)",
+            "apiVersion and kind together, such as jobset.x-k8s.io/v1alpha2 and JobSet; or neither for a batch/v1 Job",
+            ".kind",
         ),
     )
 
-    labels: Labels = Field(
-        default_factory=dict, description="Labels to add to the workload and its pods. Absent: none."
+    api_version: str = Field(
+        default="batch/v1",
+        description="API version of the workload, such as jobset.x-k8s.io/v1alpha2. Absent: batch/v1.",
+        min_length=1,
+        max_length=317,
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$",
+        # A rule sees an object with its defaults, and one of the two fields alone is a mistake.
+        json_schema_extra=UNPUBLISHED_DEFAULT,
     )
-    annotations: Annotations = Field(
-        default_factory=dict, description="Annotations to add to the workload. Absent: none."
+    kind: str = Field(
+        default="Job",
+        description="Kind of the workload, such as JobSet, TrainJob, PyTorchJob, RayJob, or one whose spec has pod "
+        "templates. Absent: Job.",
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Z][A-Za-z0-9]*$",
+        json_schema_extra=UNPUBLISHED_DEFAULT,
     )
-    training_containers: Annotated[tuple[ContainerName, ...], Field(min_length=1, max_length=16)] | None = Field(
-        default=None,
-        description="Names of the containers that train. Only they receive Wattloop's environment. Absent: all "
-        "containers.",
-        json_schema_extra=SET,
+    metadata: TemplateMetadata = Field(
+        default_factory=TemplateMetadata, description="Labels and annotations of the workload. Absent: none."
     )
-    job: Annotated[PreservedObject, SchemaOf(JobSchema)] | None = Field(
-        default=None,
-        description="Spec of a batch/v1 Job. Its args may use $(WATTLOOP_BATCH_SIZE). backoffLimit defaults to 0, "
-        "since Wattloop retries by itself.",
+    spec: PreservedObject = Field(
+        description="Spec of the workload, as documented for its kind. Of a Job, args may use $(WATTLOOP_BATCH_SIZE), "
+        "and backoffLimit defaults to 0, since Wattloop retries by itself. The pods of an Indexed Job get a headless "
+        "Service, MASTER_ADDR, MASTER_PORT, RANK (of the pod), WORLD_SIZE (pods) and torchrun's PET_MASTER_ADDR, "
+        "PET_MASTER_PORT, PET_NNODES and PET_NODE_RANK, unless their template has a hostname or a subdomain.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
-    rendezvous: Rendezvous | None = Field(
-        default=None,
-        description="Makes a headless Service for the pods of an indexed job, and sets MASTER_ADDR, MASTER_PORT, RANK "
-        "(of the pod), WORLD_SIZE (pods) and torchrun's PET_MASTER_ADDR, PET_MASTER_PORT, PET_NNODES and PET_NODE_RANK "
-        "in its training containers. Absent: none.",
-    )
-    workload: Workload | None = Field(
-        default=None,
-        description="A workload of another kind, such as JobSet, TrainJob, PyTorchJob or RayJob.",
-    )
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the workload is a batch/v1 Job."""
+        return is_job({"apiVersion": self.api_version, "kind": self.kind})
+
+    @property
+    def queue(self) -> str:
+        """The LocalQueue of Kueue that its workloads wait in; empty for none."""
+        return self.metadata.labels.get(QUEUE_LABEL, "")
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        """The labels of its pods: Kueue must not take a pod of a workload for one of its own."""
+        return {name: value for name, value in self.metadata.labels.items() if not name.startswith(KUEUE_PREFIX)}
 
     @functools.cached_property
     def digest(self) -> str:
         """Digest of the workload as the user wrote it; a changed image, command or resource changes it.
 
         Example:
-            >>> one, other = (Template(job={"template": {"image": tag}}) for tag in ("digits:1", "digits:2"))
+            >>> one, other = (Template(spec={"template": {"image": tag}}) for tag in ("digits:1", "digits:2"))
             >>> one.digest == one.digest, one.digest == other.digest
             (True, False)
         """
-        # Without defaults, so that a field that a later version adds does not change the digest.
-        wire = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        # The queue changes nothing that is trained. Without defaults, so that a field that a later version adds does
+        # not change the digest.
+        trained = self.model_copy(update={"metadata": self.metadata.model_copy(update={"labels": self.pod_labels})})
+        wire = trained.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
         return hashlib.blake2b(canonical_json(wire).encode(), digest_size=16).hexdigest()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wattloop.printable import printable
+from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX
 from wattloop.wire.message_fields import shown
 
 MAX_TEMPLATE_BYTES = 128 * 1024
@@ -52,6 +53,12 @@ MAX_GPUS_OF_CONTAINER = 1024
 EXPECTED_GPUS = f"a whole number of GPUs from 0 to {MAX_GPUS_OF_CONTAINER}, without a suffix"
 
 Path = tuple[str | int, ...]
+SPEC: Path = ("template", "spec")
+TRAINING_CONTAINERS: Path = ("trainingContainers",)
+RESERVED_VARIABLE = (
+    "a name that does not begin with WATTLOOP_, which is reserved for variables that Wattloop sets; remove the "
+    "variable or rename it (args may use $(WATTLOOP_BATCH_SIZE))"
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,8 @@ def template_bytes(template: Any) -> int:
     """The size of a template that counts.
 
     Example:
-        >>> template_bytes({"job": {"a": [1, 2]}})
-        20
+        >>> template_bytes({"spec": {"a": [1, 2]}})
+        21
     """
     return len(_text(template))
 
@@ -84,7 +91,7 @@ def exceeded_limit(template: Any) -> ExceededLimit | None:
     """The bound that a template of JSON types exceeds; None if it exceeds none.
 
     Example:
-        >>> exceeded_limit({"job": {"x": "," * 9000}}).found
+        >>> exceeded_limit({"spec": {"x": "," * 9000}}).found
         '9000 commas'
     """
     text = _text(template)
@@ -113,7 +120,7 @@ class WrongValue:
     """A value that is not what Kubernetes has at its place.
 
     Attributes:
-        path: The keys to the value, from the template.
+        path: The keys to the value, from the job's spec.
         value: The value.
         expected: What is expected, as text.
     """
@@ -124,30 +131,120 @@ class WrongValue:
 
     def __str__(self) -> str:
         place = "".join(f"[{step}]" if isinstance(step, int) else printable(f".{step}", 80) for step in self.path)
-        return f"spec.template{place}: found {shown(self.value)}, expected {self.expected}"
+        return f"spec{place}: found {shown(self.value)}, expected {self.expected}"
 
 
-def wrong_type(template: Any) -> WrongValue | None:
+def is_job(template: Mapping[str, Any]) -> bool:
+    """Whether the workload of a template is a Job.
+
+    Example:
+        >>> is_job({}), is_job({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"})
+        (True, False)
+    """
+    api_version, kind = template.get("apiVersion") or "batch/v1", template.get("kind") or "Job"
+    return (str(api_version).rpartition("/")[0], kind) == ("batch", "Job")
+
+
+def wrong_type(template: Mapping[str, Any]) -> WrongValue | None:
     """The first value of a template of JSON types, or of a pod template in it, that has a wrong type; None if none has.
 
     Example:
         >>> pod = {"spec": {"containers": [{"name": "train", "env": "DEBUG=1"}]}}
-        >>> str(wrong_type({"job": {"template": pod}}))
-        "spec.template.job.template.spec.containers[0].env: found 'DEBUG=1', expected a list"
+        >>> str(wrong_type({"spec": {"template": pod}}))
+        "spec.template.spec.template.spec.containers[0].env: found 'DEBUG=1', expected a list"
     """
-    job, pods = template.get("job"), dict(pod_templates(template))
-    if job is not None and ("job", "template") not in pods:
-        return WrongValue(("job", "template"), job.get("template"), "an object whose spec has containers")
-    forms: list[tuple[Path, Any, Any]] = [] if job is None else [(("job",), job, JOB)]
-    forms += [(path, pod, POD_TEMPLATE) for path, pod in pods.items()]
+    spec = template["spec"]
+    forms: list[tuple[Path, Any, Any]] = [((*SPEC, *path), pod, POD_TEMPLATE) for path, pod in pod_templates(spec)]
+    if is_job(template):
+        if ("template",) not in dict(pod_templates(spec)):
+            if "containers" in spec:
+                return WrongValue(
+                    (*SPEC, "containers"), spec["containers"], "template.spec.containers, as a Job has it"
+                )
+            return WrongValue((*SPEC, "template"), spec.get("template"), "an object whose spec has containers")
+        forms.insert(0, (SPEC, spec, JOB))
     return next((wrong for path, value, form in forms for wrong in _wrong(path, value, form)), None)
+
+
+def wrong_job(template: Mapping[str, Any], names: Sequence[str] | None) -> WrongValue | None:
+    """The first value of a Job without a `wrong_type` that Wattloop cannot start, or that misses a training container.
+
+    Args:
+        template: The template.
+        names: The job's `trainingContainers`; None if it has none.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train"}], "restartPolicy": "Always"}}
+        >>> str(wrong_job({"spec": {"template": pod}}, None)).partition(": ")[2]
+        "found 'Always', expected Never or OnFailure, as for the pods of any Job"
+    """
+    return next(_wrong_in_job(template["spec"]["template"]["spec"], names), None) if is_job(template) else None
+
+
+def _wrong_in_job(pod: Mapping[str, Any], names: Sequence[str] | None) -> Iterator[WrongValue]:
+    place: Path = (*SPEC, "template", "spec")
+    containers = pod["containers"]
+    if not containers:
+        yield WrongValue((*place, "containers"), containers, "a list of at least one container")
+    for index, container in enumerate(containers):
+        if not container.get("name"):
+            yield WrongValue((*place, "containers", index, "name"), container.get("name"), "a name of the container")
+        for number, variable in enumerate(container.get("env") or ()):
+            name = str(variable.get("name", ""))
+            if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX):
+                where = (*place, "containers", index, "env", number, "name")
+                yield WrongValue(where, variable["name"], RESERVED_VARIABLE)
+    policy, present = pod.get("restartPolicy"), [each.get("name") for each in containers]
+    if policy is not None and policy not in ("Never", "OnFailure"):
+        yield WrongValue((*place, "restartPolicy"), policy, "Never or OnFailure, as for the pods of any Job")
+    for name in names or ():
+        if name not in present:
+            yield WrongValue(TRAINING_CONTAINERS, name, f"a name of a container of the pod ({', '.join(present)})")
+
+
+def training_containers(
+    containers: Sequence[dict[str, Any]], names: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """The containers of a pod that train.
+
+    Args:
+        containers: All of its containers.
+        names: The job's `trainingContainers`; None: those with GPUs, or else the first.
+
+    Example:
+        >>> gpu = {"limits": {"nvidia.com/gpu": 1}}
+        >>> training_containers([{"name": "proxy"}, {"name": "train", "resources": gpu}])[0]["name"]
+        'train'
+    """
+    if names is not None:
+        return [each for each in containers if each.get("name") in names]
+    return [each for each in containers if requested_gpus(each.get("resources"))] or list(containers[:1])
+
+
+def chosen_containers(template: Mapping[str, Any]) -> str:
+    """Which containers of a template without `trainingContainers` train, where a pod has several; empty otherwise.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train"}, {"name": "log"}]}}
+        >>> chosen_containers({"spec": {"template": pod}})
+        'of the containers train, log, train trains: the first, as none has GPUs; spec.trainingContainers names others'
+    """
+    for _, pod in pod_templates(template["spec"]):
+        containers = pod["spec"]["containers"]
+        if len(containers) > 1:
+            chosen = training_containers(containers)
+            why = "with GPUs" if requested_gpus(chosen[0].get("resources")) else "the first, as none has GPUs"
+            every, those = (", ".join(str(each.get("name")) for each in some) for some in (containers, chosen))
+            verb = "trains" if len(chosen) == 1 else "train"
+            return f"of the containers {every}, {those} {verb}: {why}; spec.trainingContainers names others"
+    return ""
 
 
 def wrong_value(path: Path, value: Any, form: Any) -> WrongValue | None:
     """The first part of a value of JSON types that has a wrong type; None if none has.
 
     Args:
-        path: The keys to the value, from the template.
+        path: The keys to the value, from the job's spec.
         value: The value.
         form: What is checked: a mapping names the fields of an object, a list has the form of its items.
     """
@@ -158,10 +255,10 @@ def wrong_gpu_request(template: Any) -> WrongValue | None:
     """The first request of a template of JSON types that is not a number of GPUs; None if there is none.
 
     Example:
-        >>> wrong_gpu_request({"job": [{"resources": {"limits": {"nvidia.com/gpu": "1e30"}}}]}).path
-        ('job', 0, 'resources', 'limits', 'nvidia.com/gpu')
+        >>> wrong_gpu_request({"spec": [{"resources": {"limits": {"nvidia.com/gpu": "1e30"}}}]}).path
+        ('template', 'spec', 0, 'resources', 'limits', 'nvidia.com/gpu')
     """
-    waiting: list[tuple[Path, Any]] = [((), template)]
+    waiting: list[tuple[Path, Any]] = [(("template",), template)]
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, list):

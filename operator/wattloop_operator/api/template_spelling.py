@@ -15,7 +15,7 @@ from typing import Any
 
 from wattloop.gpus.process_gpus import GPUS_VARIABLE
 from wattloop.wire.environment import PREFIX, variable_names
-from wattloop_operator.api.template_checks import Path, WrongValue, pod_templates
+from wattloop_operator.api.template_checks import SPEC, Path, WrongValue, pod_templates
 
 # The fields of a pod's spec, so that none of them counts as a misspelling of another.
 POD_FIELDS = frozenset(
@@ -82,10 +82,11 @@ def misspelt(template: Any) -> WrongValue | None:
 
     Example:
         >>> container = {"name": "train", "arg": ["--epochs=3"]}
-        >>> str(misspelt({"job": {"template": {"spec": {"containers": [container]}}}}))
-        'spec.template.job.template.spec.containers[0].arg: found a list, expected args (did you mean it?)'
+        >>> str(misspelt({"spec": {"template": {"spec": {"containers": [container]}}}}))
+        'spec.template.spec.template.spec.containers[0].arg: found a list, expected args (did you mean it?)'
     """
-    for path, pod in pod_templates(template):
+    for inner, pod in pod_templates(template["spec"]):
+        path = (*SPEC, *inner)
         in_pod = next(_misspelt_of(((*path, "spec"), pod["spec"], POD_FIELDS)), None)
         if in_pod is not None:
             return in_pod

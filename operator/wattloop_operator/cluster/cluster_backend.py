@@ -54,7 +54,7 @@ from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.store import PodEnergy, Store
 from wattloop_operator.store.store_cache import StoreCache
 from wattloop_operator.workloads.injection import TemplateError
-from wattloop_operator.workloads.workload_manifest import JOB, devices_of, kind_of
+from wattloop_operator.workloads.workload_manifest import devices_of
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class ClusterBackend:
         blocked = self._dry_run.is_refused(job) or self._cache.crowded(key.namespace) or self._runtimes.has_problem(job)
         polls = (
             RECHECK_SECONDS if blocked else None,
-            UNWATCHED_POLL_SECONDS if kind_of(job) != JOB and job.status.active else None,
+            UNWATCHED_POLL_SECONDS if not job.spec.template.is_job and job.status.active else None,
             self._workloads.poll_seconds(cached.key),
         )
         return min((each for each in polls if each is not None), default=None)

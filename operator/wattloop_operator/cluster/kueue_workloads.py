@@ -25,8 +25,8 @@ POLL_SECONDS = 10.0
 FIRST_POLL_SECONDS = 1.0
 NOT_MADE = "Pending"
 NOT_INSTALLED = (
-    "it is suspended, and the cluster has no Kueue to resume it: install Kueue, or remove spec.queue and delete the "
-    "TrainingRecurrence"
+    "it is suspended, and the cluster has no Kueue to resume it: install Kueue, or remove the label "
+    "kueue.x-k8s.io/queue-name from spec.template.metadata and delete the TrainingRecurrence"
 )
 NOT_READABLE = (
     "the operator may not list Kueue's Workloads, which say why it waits: set operator.kueue to true in the values of "

@@ -282,10 +282,9 @@ class OutputCollector:
         job = self._cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))
         if job is None:
             return ""
-        template = job.value.spec.template
-        chosen = (kind_of_template(template).training_container(template), *(template.training_containers or ()))
-        others = () if template.training_containers else sorted(present)
-        return next((name for name in (*chosen, *others) if name in present), "")
+        spec = job.value.spec
+        chosen = kind_of_template(spec.template).training_containers(spec.template, spec.training_containers)
+        return next((name for name in chosen if name in present), "")
 
     def _is_owned(self, key: Key, pod: Pod) -> bool:
         """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""

@@ -119,7 +119,7 @@ class TrainingRuntimes:
             if body is not None:
                 digest = hashlib.sha256(canonical_json(body.get("spec")).encode()).hexdigest()
                 return self._keep(key, Runtime(digest))
-            problem = f"{name} does not exist: create it, or correct spec.template.workload.spec.runtimeRef"
+            problem = f"{name} does not exist: create it, or correct spec.template.spec.runtimeRef"
         before = self._last(key)
         return self._keep(key, Runtime(None if before is None else before.runtime.digest, problem))
 

@@ -134,7 +134,8 @@ class WorkloadAccess:
         )
         started = status.workload_ref is not None or self._cache.is_start_unstated(recurrence)
         ended = status.result is not None
-        container = kind_of_template(job.spec.template).training_container(job.spec.template)
+        names = kind_of_template(job.spec.template).training_containers(job.spec.template, job.spec.training_containers)
+        container = next(iter(names), "")
         if group_kind(*kind) != JOB:
             return self._state_of_other(kind, recurrence, container) if started or not ended else None
         cached = self._cache.workloads.get(_key(recurrence))

@@ -40,7 +40,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--recurrences",
         type=positive_integer,
         metavar="N",
-        help="run N recurrences one after another, instead of by the job's schedule",
+        help="run N recurrences one after another, instead of by the job's schedule (default: the schedule; "
+        "without one, maxRecurrences of the job, or 1)",
     )
     add_gpu_options(parser)
     parser.add_argument(

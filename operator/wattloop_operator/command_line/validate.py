@@ -66,9 +66,9 @@ def _unchecked(results: dict[str, CheckResult]) -> list[str]:
     for file, result in results.items():
         for manifest in result.valid:
             has_job = has_job or isinstance(manifest, RecurringTrainingJob)
-            part, unpassed = _part(manifest), _unpassed(manifest)
+            part = _part(manifest)
             lines += [f"{file}: {_title(manifest)}: only {part} were checked"] if part else []
-            lines += [f"{file}: {_title(manifest)}: warning: {unpassed}"] if unpassed else []
+            lines += [f"{file}: {_title(manifest)}: warning: {each}" for each in _warnings(manifest)]
     return [*lines, NOT_CHECKED] if has_job else lines
 
 
@@ -94,10 +94,10 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
             if (part := _part(manifest))
         ],
         "warnings": [
-            {"source": file, "manifest": _title(manifest), "warning": unpassed}
+            {"source": file, "manifest": _title(manifest), "warning": each}
             for file, result in results.items()
             for manifest in result.valid
-            if (unpassed := _unpassed(manifest))
+            for each in _warnings(manifest)
         ],
         "skipped": [
             {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
@@ -118,12 +118,17 @@ def _part(manifest: Kind) -> str:
     return checked_part(manifest.spec.template) if isinstance(manifest, RecurringTrainingJob) else ""
 
 
-def _unpassed(manifest: Kind) -> str:
-    """That nothing of a job passes the batch size to its training; empty if something does, or if it is no job."""
+def _warnings(manifest: Kind) -> list[str]:
+    """That nothing of a job passes the batch size to its training, and which of several containers train by default."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.api.template_checks import chosen_containers
     from wattloop_operator.reconcile.job.batch_size_use import unpassed_batch_size
 
-    return unpassed_batch_size(manifest.spec) if isinstance(manifest, RecurringTrainingJob) else ""
+    if not isinstance(manifest, RecurringTrainingJob):
+        return []
+    spec = manifest.spec
+    chosen = chosen_containers(spec.template.to_wire()) if spec.training_containers is None else ""
+    return [text for text in (unpassed_batch_size(spec), chosen) if text]
 
 
 def not_supported(manifest: Kind) -> str | None:
@@ -143,7 +148,7 @@ def not_supported(manifest: Kind) -> str | None:
     try:
         requested_devices(manifest)
         check_queue_labels(template)
-        kind_of_template(template).spec(template, Injection())
+        kind_of_template(template).spec(template, Injection(training_containers=manifest.spec.training_containers))
     except TemplateError as error:
         return str(error)
     return None

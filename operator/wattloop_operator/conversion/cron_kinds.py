@@ -11,7 +11,7 @@ from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path,
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
 from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.objective import Objective
-from wattloop_operator.conversion.cron_schedule import trigger_of
+from wattloop_operator.conversion.cron_schedule import schedule_of
 from wattloop_operator.conversion.notes import Note
 from wattloop_operator.conversion.training_arguments import (
     ArgumentValue,
@@ -21,8 +21,6 @@ from wattloop_operator.conversion.training_arguments import (
     replace_arguments,
 )
 from wattloop_operator.conversion.training_containers import TrainingContainers, training_containers
-from wattloop_operator.workloads.kueue import PRIORITY_LABEL
-from wattloop_operator.workloads.ownership import QUEUE_LABEL
 
 # What the source does not say. A job that still has them starts nothing.
 METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", "0.9", 32
@@ -123,7 +121,7 @@ def converted(kind: CronKind, document: Document) -> Conversion:
         raise ConversionError(document.problem(("spec", "schedule"), found, "a cron schedule such as '0 3 * * *'"))
     name = metadata.get("name") or metadata.get("generateName") or "without a name"
     result = Conversion(f"{kind.kind} {name}", TEMPLATE if kind.bare else (*TEMPLATE, "spec"))
-    trigger, notes = trigger_of(schedule, spec.get("timeZone"))
+    starts, notes = schedule_of(schedule, spec.get("timeZone"))
     result.notes += notes
     template, child = _template(kind, document, spec, result)
     for container in containers_in(child):
@@ -135,26 +133,22 @@ def converted(kind: CronKind, document: Document) -> Conversion:
     arguments = find_arguments(child, training.names)
     replace_arguments(child, arguments, training.names)
     _note_containers(training, result)
-    if training.names is not None:
-        template["trainingContainers"] = list(training.names)
     result.manifest = {
         "apiVersion": API_VERSION,
         "kind": "RecurringTrainingJob",
         "metadata": _metadata(metadata, result),
         "spec": {
             "suspend": _suspended(spec, result),
-            "trigger": trigger,
+            **starts,
             "objective": _objective(arguments, result),
             "batchSize": _batch_size(arguments, result),
             **(_reporting(result) if kind.child_version == "batch/v1" else {}),
             **_retries(child, result),
             **_same_fields(spec, result),
-            **_queue(template, result),
+            **({} if training.names is None else {"trainingContainers": list(training.names)}),
             "template": template,
         },
     }
-    if not template.get("labels", True):
-        del template["labels"]
     return result
 
 
@@ -173,18 +167,15 @@ def _template(
     """The template of the job, and the spec of the workload inside it."""
     template = _object(document, spec, TEMPLATE)
     child = template if kind.bare else _object(document, template, result.child)
-    made: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     metadata = {} if kind.bare else template.get("metadata") or {}
     for name, value in metadata.items() if isinstance(metadata, dict) else ():
         if name in ("labels", "annotations"):
-            made[name] = value
+            kept[name] = value
         elif name not in SET_BY_SERVER:
             result.notes.append(Note((*TEMPLATE, "metadata", name), "not carried over: Wattloop names its workloads"))
-    if kind.group == "batch":
-        made["job"] = child
-    else:
-        made["workload"] = {"apiVersion": kind.child_version, "kind": kind.child_kind, "spec": child}
-    return made, child
+    other = {} if kind.group == "batch" else {"apiVersion": kind.child_version, "kind": kind.child_kind}
+    return {**other, **({"metadata": kept} if kept else {}), "spec": child}, child
 
 
 def _metadata(metadata: dict[str, Any], result: Conversion) -> dict[str, Any]:
@@ -238,22 +229,6 @@ def _reporting(result: Conversion) -> dict[str, Any]:
     return {"reporting": {"source": "Logs"}}
 
 
-def _queue(template: dict[str, Any], result: Conversion) -> dict[str, Any]:
-    """The queue of Kueue that the labels of the workload name, which a job names by a field."""
-    labels = template.get("labels")
-    if not isinstance(labels, dict):
-        return {}
-    name, priority = labels.pop(QUEUE_LABEL, None), labels.pop(PRIORITY_LABEL, None)
-    if name is None:
-        if priority is not None:
-            text = (
-                f"not carried over: {priority} needs a queue; set spec.queue.name, and it as spec.queue.priorityClass"
-            )
-            result.notes.append(Note((*TEMPLATE, "metadata", "labels", PRIORITY_LABEL), text))
-        return {}
-    return {"queue": {"name": name, **({} if priority is None else {"priorityClass": priority})}}
-
-
 def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:
     """What Wattloop does itself, and so takes from the workload: retries, and the deletion of what has ended."""
     if child.pop("ttlSecondsAfterFinished", None) is not None:
@@ -285,16 +260,16 @@ def _note_containers(training: TrainingContainers, result: Conversion) -> None:
     place, others = (*result.child, *training.path), ", ".join(training.others)
     if training.names is None:
         text = (
-            f"which of {others} trains is not known, because none of them has GPUs, a batch size or epochs; all of "
-            f"them get Wattloop's variables, and the log of {training.others[0]} is read; set "
-            "spec.template.trainingContainers"
+            f"which of {others} trains is not known, because none of them has GPUs, a batch size or epochs; "
+            f"{training.others[0]}, the first, gets Wattloop's variables, and its log is read; set "
+            "spec.trainingContainers"
         )
     else:
         text = (
             f"{', '.join(training.names)} has the GPUs or the batch size, so it trains and its log is read, and "
-            f"{others} gets no variables of Wattloop (spec.template.trainingContainers)"
+            f"{others} gets no variables of Wattloop (spec.trainingContainers)"
         )
-        result.remarks["spec", "template", "trainingContainers"] = "CHECK: the containers that train"
+        result.remarks["spec", "trainingContainers"] = "CHECK: the containers that train"
     result.notes.append(Note(place, text))
 
 

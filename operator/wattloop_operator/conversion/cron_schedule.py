@@ -1,7 +1,7 @@
-"""Converts the schedule of a cron kind to a trigger.
+"""Converts the schedule of a cron kind to that of a RecurringTrainingJob.
 
-The controllers of these kinds parse schedules with the same library, which accepts more than a cron
-trigger, and differs from cron where both days are given.
+The controllers of these kinds parse schedules with the same library, which accepts more, and differs from cron where
+both days are given.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from wattloop_operator.conversion.notes import Note
 
@@ -20,21 +19,32 @@ EVERY = re.compile(r"^@every\s+(.+)$")
 DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 DAY_OF_MONTH, DAY_OF_WEEK = 2, 4
+# The periods that a cron schedule has throughout, and their schedules, in ascending order.
+CRON_OF_SECONDS = {
+    60: "* * * * *",
+    **{60 * each: f"*/{each} * * * *" for each in (2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
+    3600: "0 * * * *",
+    **{3600 * each: f"0 */{each} * * *" for each in (2, 3, 4, 6, 8, 12)},
+    86_400: "0 0 * * *",
+    7 * 86_400: "0 0 * * 0",
+    31 * 86_400: "0 0 1 * *",
+}
+YEAR_SECONDS = 366 * 86_400
 STAR_WITH_STEP = re.compile(r"^\*/0*([2-9]|[1-9][0-9]+)$")
 
 
-def trigger_of(schedule: str, time_zone: str | None) -> tuple[dict[str, Any], list[Note]]:
-    """The trigger of a schedule, and what is different.
+def schedule_of(schedule: str, time_zone: str | None) -> tuple[dict[str, str], list[Note]]:
+    """The fields of a spec with a schedule, and what is different.
 
     Args:
         schedule: The schedule.
         time_zone: Its time zone; None if the source names none.
 
     Example:
-        >>> trigger_of("TZ=Europe/Paris 0 3 ? * 1", None)
-        ({'cron': {'schedule': '0 3 * * 1', 'timeZone': 'Europe/Paris'}}, [])
-        >>> trigger_of("@every 1h30m", None)[0]
-        {'interval': {'seconds': 5400}}
+        >>> schedule_of("TZ=Europe/Paris 0 3 ? * 1", None)
+        ({'schedule': '0 3 * * 1', 'timeZone': 'Europe/Paris'}, [])
+        >>> schedule_of("@every 1h30m", None)[0]
+        {'schedule': '0 */2 * * *', 'timeZone': 'Etc/UTC'}
     """
     schedule = schedule.strip()
     prefix = ZONE_PREFIX.match(schedule)
@@ -43,12 +53,14 @@ def trigger_of(schedule: str, time_zone: str | None) -> tuple[dict[str, Any], li
     every = EVERY.match(schedule)
     seconds = None if every is None else _seconds(every[1])
     if seconds is not None:
-        text = "the interval counts from the creation of the job, not from the start of a controller"
-        return {"interval": {"seconds": seconds}}, [Note(SCHEDULE, text)]
+        period, cron = next((each for each in CRON_OF_SECONDS.items() if each[0] >= seconds), (YEAR_SECONDS, "@yearly"))
+        differs = f", because no cron schedule has {seconds} s" if period != seconds else ""
+        text = f"is {cron} now, by the clock and not by the start of a controller{differs}"
+        return {"schedule": cron, "timeZone": time_zone or "Etc/UTC"}, [Note(SCHEDULE, text)]
     # A question mark means any value, as a star.
     fields = ["*" if each == "?" else each for each in schedule.split()]
     notes = list(_differences(fields, time_zone))
-    return {"cron": {"schedule": " ".join(fields), "timeZone": time_zone or "Etc/UTC"}}, notes
+    return {"schedule": " ".join(fields), "timeZone": time_zone or "Etc/UTC"}, notes
 
 
 def _seconds(duration: str) -> int | None:
@@ -71,6 +83,6 @@ def _differences(fields: list[str], time_zone: str | None) -> Iterator[Note]:
     if "*" not in days and any(STAR_WITH_STEP.match(each) for each in days):
         yield Note(
             SCHEDULE,
-            f"with the days {days[0]} and {days[1]} the source runs on a day that matches either of them, and a cron "
-            "trigger on a day that matches both; list the days of one field",
+            f"with the days {days[0]} and {days[1]} the source runs on a day that matches either of them, and this "
+            "schedule on a day that matches both; list the days of one field",
         )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-RUN_REQUEST = "or keep it, and have that step set spec.runRequest of a job with trigger.manual (docs/day-two.md)"
+RUN_REQUEST = "or keep it, and have that step set spec.runRequest of a job without a schedule (docs/day-two.md)"
 STEP = (
-    "it starts several steps; put the container of the step that trains into spec.template.job of a "
-    "RecurringTrainingJob, and the schedule into spec.trigger.cron"
+    "it starts several steps; put the container of the step that trains into spec.template.spec of a "
+    "RecurringTrainingJob, and the schedule into spec.schedule"
 )
-AS_WORKLOAD = (
-    "it has no schedule; put its apiVersion, kind and spec into spec.template.workload of a RecurringTrainingJob"
-)
+AS_WORKLOAD = "it has no schedule; put its apiVersion, kind and spec into spec.template of a RecurringTrainingJob"
 OF_KINDS = {
     ("argoproj.io", "CronWorkflow"): f"{STEP}, {RUN_REQUEST}",
     ("argoproj.io", "Workflow"): f"{STEP}, {RUN_REQUEST}",
@@ -18,10 +16,10 @@ OF_KINDS = {
     ("kubeflow.org", "ScheduledWorkflow"): f"{STEP}, {RUN_REQUEST}",
     ("tekton.dev", "Pipeline"): f"{STEP}, {RUN_REQUEST}",
     ("apps.kubedl.io", "Cron"): (
-        "put its spec.schedule into spec.trigger.cron of a RecurringTrainingJob, and apiVersion, kind and "
-        "workload.spec of its spec.template into spec.template.workload"
+        "put its spec.schedule into spec.schedule of a RecurringTrainingJob, and apiVersion, kind and "
+        "workload.spec of its spec.template into spec.template"
     ),
-    ("batch", "Job"): "it has no schedule; put its spec into spec.template.job of a RecurringTrainingJob",
+    ("batch", "Job"): "it has no schedule; put its spec into spec.template.spec of a RecurringTrainingJob",
     ("wattloop.dev", "RecurringTrainingJob"): "it is one already",
 }
 GROUPS_WITHOUT_SCHEDULE = frozenset(
@@ -41,7 +39,7 @@ def advice(manifest: object) -> str:
 
     Example:
         >>> advice({"apiVersion": "batch/v1", "kind": "Job"})
-        'it has no schedule; put its spec into spec.template.job of a RecurringTrainingJob'
+        'it has no schedule; put its spec into spec.template.spec of a RecurringTrainingJob'
     """
     if not isinstance(manifest, dict):
         return ""

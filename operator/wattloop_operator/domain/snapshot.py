@@ -190,7 +190,7 @@ class Snapshot:
         reads_files: Whether files that trainings write are read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
             does not use the client.
-        recurrences_option: Option of a command that runs recurrences one after another, in place of `spec.trigger` and
+        recurrences_option: Option of a command that runs recurrences one after another, in place of `spec.schedule` and
             `spec.maxRecurrences`; empty if these apply.
         tariff: Price and carbon intensity of electricity in the job's namespace.
         deleted_recurrences: Recurrences that were deleted, and not by a history limit, and of which no Event tells yet:

@@ -15,9 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
-from wattloop_operator.api.trigger import Trigger
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.quantities import NONE, Units, optional_float, saving_text
 from wattloop_operator.domain.records import ObservationRecord
@@ -170,7 +169,7 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         job.metadata.name,
         state=None if status.state is None else status.state.value,
         failure=status.failure,
-        why=(ready.message if ready is not None else "") or trigger_text(job.spec.trigger),
+        why=(ready.message if ready is not None else "") or start_text(job.spec),
         next_start=status.next_start,
         recurrence=None if last is None else last.index,
         batch_size=None if last is None else last.batch_size,
@@ -204,12 +203,8 @@ def _of_record(key: JobKey, last: ObservationRecord | None) -> JobOverview:
     )
 
 
-def trigger_text(trigger: Trigger) -> str:
+def start_text(spec: RecurringTrainingJobSpec) -> str:
     """When the recurrences of a job start."""
-    if trigger.cron is not None:
-        return f"starts by spec.trigger.cron {trigger.cron.schedule} ({trigger.cron.time_zone})"
-    if trigger.interval is not None:
-        return f"starts every {trigger.interval.seconds} s"
-    if trigger.continuous is not None:
-        return "starts when the run before has ended"
-    return "starts once, and by spec.runRequest" if trigger.once is not None else "starts by spec.runRequest"
+    if spec.schedule is not None:
+        return f"starts by spec.schedule {spec.schedule} ({spec.time_zone})"
+    return "starts when the run before has ended" if spec.continuous else "starts by spec.runRequest"

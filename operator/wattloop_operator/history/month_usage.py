@@ -138,7 +138,7 @@ def usage_of_job(
     return MonthUsage(
         namespace,
         name,
-        queue="" if job is None or job.spec.queue is None else job.spec.queue.name,
+        queue="" if job is None else job.spec.template.queue,
         attempts=len(usages),
         measured_attempts=len(measured),
         energy_joules=energy if measured else None,

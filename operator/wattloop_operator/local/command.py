@@ -13,6 +13,7 @@ from typing import Any
 from wattloop.errors import InputError
 from wattloop.installation import how_to_install
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.template_checks import training_containers
 
 REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
@@ -43,11 +44,10 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
             without an image, or one with a text that no process can get.
     """
     template = job.spec.template
-    if template.job is None:
-        raise InputError(source, "a template without job", "spec.template.job, which can run as a process")
-    containers = template.job.value["template"]["spec"]["containers"]
-    chosen = template.training_containers or (containers[0]["name"],)
-    container = next(each for each in containers if each["name"] == chosen[0])
+    if not template.is_job:
+        raise InputError(source, f"spec.template.kind {template.kind}", "a Job, which can run as a process")
+    containers = template.spec.value["template"]["spec"]["containers"]
+    container = training_containers(containers, job.spec.training_containers)[0]
     arguments = [*container.get("command", ()), *container.get("args", ())]
     if not container.get("command"):
         found = f"container {container['name']!r} without command"

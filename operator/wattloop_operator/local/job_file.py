@@ -13,7 +13,6 @@ from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
 from wattloop_operator.local.command import command_of
 
 NAMESPACE = "local"
@@ -54,6 +53,12 @@ def without_power_limits(job: RecurringTrainingJob) -> RecurringTrainingJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"power": power})})
 
 
+def has_no_starts(job: RecurringTrainingJob) -> bool:
+    """Whether nothing of a job says when or how often it runs, so that a run on this machine has one recurrence."""
+    spec = job.spec
+    return spec.schedule is None and not spec.continuous and spec.max_recurrences is None
+
+
 def local_job(
     job: RecurringTrainingJob,
     seed: int,
@@ -61,19 +66,21 @@ def local_job(
     created: datetime,
     annotations: Mapping[str, str],
 ) -> RecurringTrainingJob:
-    """The job with the identity and trigger that it has on this machine.
+    """The job with the identity and the starts that it has on this machine.
 
     Args:
         job: The job of the manifest.
         seed: Seed of every random draw. The same seed gives the same run.
-        recurrences: Run this many, one after another, instead of the schedule; None to follow the
-            schedule.
+        recurrences: Run this many, one after another, instead of the schedule. None: by the schedule; a job without
+            one, which waits for requests in a cluster, runs its maxRecurrences, or once.
         created: When it first ran here.
         annotations: Annotations of the job on this machine.
     """
     spec = job.spec
+    if recurrences is None and spec.schedule is None and not spec.continuous:
+        recurrences = spec.max_recurrences or 1
     if recurrences is not None:
-        update = {"trigger": Trigger(continuous=ContinuousTrigger()), "max_recurrences": recurrences, "suspend": False}
+        update = {"schedule": None, "continuous": True, "max_recurrences": recurrences, "suspend": False}
         spec = spec.model_copy(update=update)
     namespace = job.metadata.namespace or NAMESPACE
     return job.model_copy(

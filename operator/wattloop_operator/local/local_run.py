@@ -32,7 +32,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.display import PipelineReporter, each_warning_once
-from wattloop_operator.local.job_file import local_job, without_power_limits
+from wattloop_operator.local.job_file import has_no_starts, local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
@@ -254,7 +254,7 @@ class LocalRun:
         recurrences = LocalProgressStore(store.objects, wake_event.set)
         service = ReportService(recurrences, tokens, review, limits=limits)
         commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
-        # The manifest's job: the stored one differs in its identity and its trigger alone.
+        # The manifest's job: the stored one differs in its identity and its starts alone.
         pipelines = PipelineService(
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
@@ -276,7 +276,7 @@ class LocalRun:
             observe=service.observe,
             on_start=None if load is None else load.follow,
             show_reading=self.show_reading,
-            recurrences_option="" if self.recurrences is None else "--recurrences",
+            recurrences_option="--recurrences" if self.recurrences is not None or has_no_starts(self.job) else "",
         )
         return backend
 

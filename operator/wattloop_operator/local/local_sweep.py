@@ -22,7 +22,6 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.api.trigger import ManualTrigger, Trigger
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
@@ -136,8 +135,9 @@ def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     target = spec.objective.target.model_copy(update={"tolerance": None})
     objective = spec.objective.model_copy(update={"target": target})
     update = {
-        "trigger": Trigger(manual=ManualTrigger()),
-        "run_request": None,
+        "schedule": None,
+        "continuous": False,
+        "run_request": "",
         "suspend": False,
         "mode": Mode.FIXED,
         "objective": objective,

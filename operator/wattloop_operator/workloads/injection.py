@@ -6,7 +6,7 @@ A local run has no pods: it uses `run_environment` alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,7 +19,7 @@ from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.api.template_checks import requested_gpus, wrong_gpu_request
+from wattloop_operator.api.template_checks import requested_gpus, training_containers, wrong_gpu_request
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
@@ -105,6 +105,7 @@ class Injection:
         grace_seconds: Time between SIGTERM and SIGKILL, unless the template has one; None: Kubernetes' default.
         keeps_last_output: Whether the kubelet copies the end of a failed training container's log into the pod's
             status, from where a message quotes it, unless the template decides that.
+        training_containers: The job's `trainingContainers`; None: the default of each pod template.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class Injection:
     addresses: ClusterAddresses = ClusterAddresses()
     grace_seconds: int | None = None
     keeps_last_output: bool = False
+    training_containers: Sequence[str] | None = None
 
 
 def injection_of(
@@ -133,8 +135,10 @@ def injection_of(
     grace_seconds = GRACE_SECONDS if recurrence.spec.reporting.is_ended_from_outside else None
     # Otherwise the log would be read as what the training wrote into its termination message.
     keeps_last_output = recurrence.spec.reporting.source is not ReportingSource.TERMINATION_MESSAGE
-    labels = labels_of(recurrence, job.spec.template.labels)
-    return Injection(labels, variables, addresses, grace_seconds, keeps_last_output)
+    labels = labels_of(recurrence, job.spec.template.pod_labels)
+    return Injection(
+        labels, variables, addresses, grace_seconds, keeps_last_output, training_containers=job.spec.training_containers
+    )
 
 
 def run_variables(
@@ -207,20 +211,18 @@ def report_url(addresses: RunAddresses, recurrence: TrainingRecurrence) -> str:
 
 def _indexed_pods(job: RecurringTrainingJob) -> int:
     """Number of pods of an indexed Job that run together; 1 for other workloads."""
-    spec = {} if job.spec.template.job is None else job.spec.template.job.value
+    spec = job.spec.template.spec.value if job.spec.template.is_job else {}
     parallelism = spec.get("parallelism")
     indexed = spec.get("completionMode") == "Indexed"
     return parallelism if indexed and isinstance(parallelism, int) and parallelism > 0 else 1
 
 
-def with_injection(
-    template: Mapping[str, Any], training_containers: Collection[str] | None, injection: Injection
-) -> dict[str, Any]:
+def with_injection(template: Mapping[str, Any], names: Collection[str] | None, injection: Injection) -> dict[str, Any]:
     """A copy of a pod template with the additions.
 
     Args:
         template: `{metadata, spec}` as the user wrote it.
-        training_containers: Names of the containers that train; None: all of them.
+        names: Names of the containers that train; None: the default.
         injection: The additions.
 
     Raises:
@@ -243,7 +245,7 @@ def with_injection(
         raise TemplateError(f"the volume name {min(taken)} is reserved for Wattloop; rename your volume")
     if volumes:
         spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
-    for container in _training(spec, training_containers):
+    for container in _training(spec, names):
         _inject(container, injection.variables, mounts)
         if injection.keeps_last_output and container.get("terminationMessagePolicy") is None:
             container["terminationMessagePolicy"] = LOG_ON_ERROR
@@ -253,9 +255,7 @@ def with_injection(
     return pod
 
 
-def check_output_volume(
-    spec: Mapping[str, Any], training_containers: Collection[str] | None, injection: Injection
-) -> None:
+def check_output_volume(spec: Mapping[str, Any], injection: Injection) -> None:
     """Check that models outlive the pod: each training container mounts a volume at the output directory or above it.
 
     Raises:
@@ -265,7 +265,7 @@ def check_output_volume(
     if not location or is_url(location):
         return
     folder = PurePosixPath(location).parent.parent
-    for container in _training(dict(spec), training_containers):
+    for container in _training(dict(spec), injection.training_containers):
         paths = {PurePosixPath(str(each.get("mountPath"))) for each in container.get("volumeMounts") or ()}
         if not paths & {folder, *folder.parents}:
             raise TemplateError(
@@ -274,31 +274,29 @@ def check_output_volume(
             )
 
 
-def gpus(spec: Mapping[str, Any], training_containers: Collection[str] | None) -> int:
+def gpus(spec: Mapping[str, Any], names: Collection[str] | None) -> int:
     """Number of GPUs that the training containers of one pod request.
 
     Raises:
         TemplateError: The pod lacks a named container, or requests another quantity than a number of GPUs.
     """
-    return sum(_gpus(container) for container in _training(spec, training_containers))
+    return sum(_gpus(container) for container in _training(spec, names))
 
 
 def _training(spec: Mapping[str, Any], names: Collection[str] | None) -> list[dict[str, Any]]:
     containers: list[dict[str, Any]] = spec["containers"]
-    if names is None:
-        return containers
     present = [str(container.get("name")) for container in containers]
-    missing = sorted(set(names) - set(present))
+    missing = sorted(set(names or ()) - set(present))
     if missing:
         raise TemplateError(f"trainingContainers names {missing[0]}, but the containers are {', '.join(present)}")
-    return [container for container in containers if container.get("name") in names]
+    return training_containers(containers, names)
 
 
 def _gpus(container: Mapping[str, Any]) -> int:
     resources = container.get("resources")
     wrong = wrong_gpu_request({"resources": resources})
     if wrong is not None:
-        place = ".".join(map(str, wrong.path))
+        place = ".".join(map(str, wrong.path[1:]))
         raise TemplateError(
             f"container {container.get('name')}: {place}: found {shown(wrong.value)}, expected {wrong.expected}"
         )

@@ -43,7 +43,7 @@ class JobSet(TemplatedKind):
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`. The pods get their place among all pods, since each Job counts its own from 0."""
         spec = super().spec(template, injection)
-        _number_pods(spec, template.training_containers)
+        _number_pods(spec, injection.training_containers)
         return spec
 
     def switch_off_retries(self, spec: Spec) -> None:
@@ -95,7 +95,7 @@ def _begun_at(body: Mapping[str, Any]) -> datetime | None:
 
 def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
     groups = [(PodTemplate(job["template"]), replicas, parallelism(job)) for job, replicas in _jobs(spec)]
-    trains = [each for each in groups if each[0].training_containers(names) != []]
+    trains = [each for each in groups if each[0].training_containers(names)]
     total, first = sum(replicas * pods for _, replicas, pods in trains), 0
     if total <= 1:
         return
@@ -104,7 +104,7 @@ def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
         variables: list[dict[str, Any]] = [{"name": name, "value": str(value)} for name, value in values.items()]
         variables.append({"name": JOB_INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}})
         for container in pod.value["spec"]["containers"]:
-            if names is None or container.get("name") in names:
+            if container.get("name") in pod.training_containers(names):
                 container["env"] = variables + container["env"]
         first += replicas * pods
 

@@ -30,5 +30,4 @@ def kind_named(api_version: str, kind: str) -> WorkloadKind:
 
 def kind_of_template(template: Template) -> WorkloadKind:
     """What Wattloop knows of the kind of a template's workload."""
-    workload = template.workload
-    return KINDS[JOB] if workload is None else kind_named(workload.api_version, workload.kind)
+    return kind_named(template.api_version, template.kind)

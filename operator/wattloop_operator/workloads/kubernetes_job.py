@@ -8,7 +8,7 @@ from typing import Any
 from wattloop.printable import printable
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.injection import Injection, TemplateError, check_output_volume, gpus, with_injection
+from wattloop_operator.workloads.injection import Injection, check_output_volume, gpus, with_injection
 from wattloop_operator.workloads.ownership import GroupKind
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
@@ -24,7 +24,7 @@ from wattloop_operator.workloads.pod_state import (
     pod_wait,
     time_of,
 )
-from wattloop_operator.workloads.templated_kind import PodTemplate, first_named, pod_template_in
+from wattloop_operator.workloads.templated_kind import PodTemplate, pod_template_in
 from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
 
 # The Job outlives its pods, so the rule records in the Job that the cluster disrupted it.
@@ -40,33 +40,31 @@ class KubernetesJob:
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`. The containers need a volume for their models, too."""
-        if template.job is None:
-            raise TemplateError("spec.template.job is missing")
-        spec = template.job.value
-        check_output_volume(spec["template"]["spec"], template.training_containers, injection)
-        spec["template"] = with_injection(spec["template"], template.training_containers, injection)
+        spec = template.spec.value
+        check_output_volume(spec["template"]["spec"], injection)
+        spec["template"] = with_injection(spec["template"], injection.training_containers, injection)
         switch_off_retries(spec)
         return spec
 
-    def devices(self, template: Template) -> int:
+    def devices(self, template: Template, names: Sequence[str] | None) -> int:
         """See `WorkloadKind`."""
-        spec = {} if template.job is None else template.job.value
-        return parallelism(spec) * gpus(spec["template"]["spec"], template.training_containers) if spec else 0
+        spec = template.spec.value
+        return parallelism(spec) * gpus(spec["template"]["spec"], names)
 
     def runtime(self, _template: Template) -> RuntimeReference | None:
         """See `WorkloadKind`."""
         return None
 
-    def training_container(self, template: Template) -> str:
+    def training_containers(self, template: Template, names: Sequence[str] | None) -> list[str]:
         """See `WorkloadKind`.
 
         Example:
             >>> pod = {"spec": {"containers": [{"name": "proxy"}, {"name": "train"}]}}
-            >>> KubernetesJob().training_container(Template(job={"template": pod}, training_containers=("train",)))
-            'train'
+            >>> KubernetesJob().training_containers(Template(spec={"template": pod}), ("train",))
+            ['train']
         """
-        pod = None if template.job is None else pod_template_in(template.job.value)
-        return "" if pod is None else first_named(PodTemplate(pod).containers, template.training_containers)
+        pod = pod_template_in(template.spec.value)
+        return [] if pod is None else PodTemplate(pod).training_containers(names)
 
     def pods(self, spec: Mapping[str, Any]) -> int:
         """See `WorkloadKind`."""

@@ -14,17 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from wattloop.printable import printable
-from wattloop_operator.api.queue import Queue
-from wattloop_operator.api.template import Template
+from wattloop_operator.api.template import PRIORITY_LABEL, QUEUE_LABEL, Template
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase, WorkloadState
 from wattloop_operator.workloads.condition_phase import reason_and_message
 from wattloop_operator.workloads.injection import TemplateError
-from wattloop_operator.workloads.ownership import QUEUE_LABEL
 from wattloop_operator.workloads.pod_state import condition_of, one_word, time_of
-from wattloop_operator.workloads.templated_kind import as_object, spec_of
+from wattloop_operator.workloads.templated_kind import as_object
 
 GROUP = "kueue.x-k8s.io"
-PRIORITY_LABEL = f"{GROUP}/priority-class"
 # The label of a Workload with the UID of what it was made of.
 JOB_UID_LABEL = f"{GROUP}/job-uid"
 # Part of the reason of an eviction at the end of the label max-exec-time-seconds.
@@ -32,32 +29,18 @@ TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 MAX_DEPTH = 20
 
 
-def queue_labels(queue: Queue | None) -> dict[str, str]:
-    """The labels by which Kueue manages a workload; none without a queue.
-
-    Example:
-        >>> queue_labels(Queue(name="team-a"))
-        {'kueue.x-k8s.io/queue-name': 'team-a'}
-    """
-    if queue is None:
-        return {}
-    priority = {} if queue.priority_class is None else {PRIORITY_LABEL: queue.priority_class}
-    return {QUEUE_LABEL: queue.name, **priority}
-
-
 def check_queue_labels(template: Template) -> None:
-    """Check that a template names no queue and no priority by itself: policies about queues read `spec.queue` alone.
+    """Check that no label inside of a workload names a queue or a priority: policies read those of the workload alone.
 
     Raises:
-        TemplateError: A label of the template, or inside of its workload, names one.
+        TemplateError: One does.
     """
-    inner = {} if template.job is None else template.job.value
-    for labels in (template.labels, *_labels_in(inner, 0), *_labels_in(spec_of(template), 0)):
-        for label, field in ((QUEUE_LABEL, "name"), (PRIORITY_LABEL, "priorityClass")):
+    for labels in _labels_in(template.spec.value, 0):
+        for label in (QUEUE_LABEL, PRIORITY_LABEL):
             if label in labels:
                 raise TemplateError(
-                    f"spec.template: found the label {label}: {labels[label]}; write it into spec.queue.{field}, from "
-                    "where the whole workload gets it"
+                    f"spec.template.spec: found the label {label}: {labels[label]}; write it into "
+                    "spec.template.metadata.labels, from where the whole workload gets it"
                 )
 
 

@@ -18,9 +18,6 @@ GroupKind = tuple[str, str]
 """API group and kind."""
 JOB: GroupKind = ("batch", "Job")
 
-# The label by which Kueue puts a workload into a queue.
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-
 
 def labels_of(recurrence: TrainingRecurrence, user_labels: Mapping[str, str]) -> dict[str, str]:
     """The labels of every object that an attempt starts."""

@@ -35,7 +35,6 @@ from wattloop_operator.workloads.templated_kind import (
     objects_in,
     pod_template_in,
     replicas_of,
-    spec_of,
 )
 from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
 
@@ -83,9 +82,9 @@ class RayJob(TemplatedKind):
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`."""
-        if spec_of(template).get("clusterSelector"):
+        if template.spec.value.get("clusterSelector"):
             raise TemplateError(
-                "spec.template.workload.spec.clusterSelector runs the program in a cluster that exists already, whose "
+                "spec.template.spec.clusterSelector runs the program in a cluster that exists already, whose "
                 "pods cannot receive the batch size; use rayClusterSpec instead"
             )
         made = super().spec(template, injection)

@@ -10,24 +10,34 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template import Rendezvous
+from wattloop_operator.api.template import Template
+from wattloop_operator.api.template_checks import training_containers
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import RECURRENCE_LABEL
-from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
 
+# The port of the first pod at which the processes of all pods meet.
+PORT = 29500
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 
 
+def meets(template: Template) -> bool:
+    """Whether Wattloop lets the pods of a workload meet: those of an indexed Job whose template names no host."""
+    spec = template.spec.value if template.is_job else {}
+    if spec.get("completionMode") != "Indexed":
+        return False
+    pod = spec["template"]["spec"]
+    return not (pod.get("subdomain") or pod.get("hostname"))
+
+
 def service(job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> dict[str, Any] | None:
-    """The headless Service of an attempt's pods, named as its recurrence; None if the template asks for none."""
-    rendezvous = job.spec.template.rendezvous
-    if rendezvous is None:
+    """The headless Service of an attempt's pods, named as its recurrence; None if they need none."""
+    if not meets(job.spec.template):
         return None
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,
-        "labels": labels_of(recurrence, job.spec.template.labels),
+        "labels": labels_of(recurrence, job.spec.template.pod_labels),
     }
     if recurrence.metadata.uid:
         metadata["ownerReferences"] = [owner_reference(recurrence)]
@@ -40,51 +50,34 @@ def service(job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> dict[s
             # The pods meet before they are ready.
             "publishNotReadyAddresses": True,
             "selector": {RECURRENCE_LABEL: recurrence.metadata.name},
-            "ports": [{"name": "rendezvous", "port": rendezvous.port}],
+            "ports": [{"name": "rendezvous", "port": PORT}],
         },
     }
 
 
-def add_rendezvous(
-    spec: dict[str, Any], rendezvous: Rendezvous, name: str, training_containers: Collection[str] | None
-) -> None:
-    """Let the pods of a Job's spec meet: by the environment (`init_method="env://"`) or by torchrun's variables.
+def add_rendezvous(spec: dict[str, Any], name: str, names: Collection[str] | None) -> None:
+    """Let the pods of an indexed Job meet: by the environment (`init_method="env://"`) or by torchrun's variables.
 
     A variable that the user sets stays as it is. torchrun sets RANK and WORLD_SIZE anew for each of its
     processes.
 
     Args:
         spec: The spec, which is changed.
-        rendezvous: What the template asks for.
         name: Name of the Job and of the Service.
-        training_containers: Names of the containers that train; None: all of them.
-
-    Raises:
-        TemplateError: The pods are in another subdomain, or the Job is not indexed.
+        names: Names of the containers that train; None: the default.
     """
-    if spec.get("completionMode") != "Indexed":
-        raise TemplateError(
-            f"spec.template.rendezvous needs a Job whose pods have an index: found completionMode "
-            f"{spec.get('completionMode', 'NonIndexed')}, expected Indexed"
-        )
     pod = spec["template"]["spec"]
-    if pod.get("subdomain", name) != name or pod.get("hostname"):
-        raise TemplateError(
-            "spec.template.rendezvous sets the pods' host names and subdomain: remove hostname and subdomain from the "
-            "pod template, or remove rendezvous and make a Service of your own"
-        )
     pod["subdomain"] = name
     pods = spec.get("parallelism")
-    variables = _variables(rendezvous, name, 1 if pods is None else pods)
-    for container in pod["containers"]:
-        if training_containers is None or container.get("name") in training_containers:
-            own = container.get("env") or []
-            set_by_user = {str(each.get("name")) for each in own}
-            container["env"] = [each for each in variables if each["name"] not in set_by_user] + list(own)
+    variables = _variables(name, 1 if pods is None else pods)
+    for container in training_containers(pod["containers"], names):
+        own = container.get("env") or []
+        set_by_user = {str(each.get("name")) for each in own}
+        container["env"] = [each for each in variables if each["name"] not in set_by_user] + list(own)
 
 
-def _variables(rendezvous: Rendezvous, name: str, pods: int) -> list[dict[str, Any]]:
-    address, port = f"{name}-0.{name}", str(rendezvous.port)
+def _variables(name: str, pods: int) -> list[dict[str, Any]]:
+    address, port = f"{name}-0.{name}", str(PORT)
     values: Mapping[str, str] = {
         "MASTER_ADDR": address,
         "MASTER_PORT": port,

@@ -40,7 +40,7 @@ def with_values(program: str, variables: Mapping[str, str]) -> str:
         room -= len(part.encode(errors="surrogatepass"))
         if room < 0:
             raise TemplateError(
-                f"spec.template.workload.spec.entrypoint has more than {MAX_PROGRAM_BYTES} bytes with the values of "
+                f"spec.template.spec.entrypoint has more than {MAX_PROGRAM_BYTES} bytes with the values of "
                 "Wattloop's variables; remove references: the program has the variables in its environment"
             )
         parts.append(part)

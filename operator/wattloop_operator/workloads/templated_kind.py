@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from wattloop_operator.api.template import Template
+from wattloop_operator.api.template_checks import training_containers
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
 from wattloop_operator.workloads.ownership import GroupKind
 from wattloop_operator.workloads.pod_state import Pod
@@ -26,14 +28,14 @@ class PodTemplate:
     value: dict[str, Any]
     count: int = 1
 
-    @property
-    def containers(self) -> list[str]:
-        """Names of its containers."""
-        return [str(each.get("name")) for each in self.value["spec"]["containers"] if isinstance(each, dict)]
+    def training_containers(self, names: Sequence[str] | None) -> list[str]:
+        """Names of the training containers of this template: a launcher's template has none of the workers'.
 
-    def training_containers(self, names: Sequence[str] | None) -> list[str] | None:
-        """The training containers of this template: a launcher's template has none of the workers'."""
-        return None if names is None else [name for name in names if name in self.containers]
+        Args:
+            names: The job's `trainingContainers`; None: the default of this template.
+        """
+        containers = [each for each in self.value["spec"]["containers"] if isinstance(each, dict)]
+        return [str(each.get("name")) for each in training_containers(containers, names)]
 
 
 class TemplatedKind(ABC):
@@ -62,53 +64,36 @@ class TemplatedKind(ABC):
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`."""
-        spec = spec_of(template)
+        spec = template.spec.value
         pod_templates = list(self.pod_templates(spec))
         if not pod_templates:
-            kind = "" if template.workload is None else template.workload.kind
             raise TemplateError(
-                f"spec.template.workload: the spec of this {kind} contains no pod template ({self.place}), so its pods "
+                f"spec.template: the spec of this {template.kind} contains no pod template ({self.place}), so its pods "
                 "cannot receive their batch size"
             )
         for each in pod_templates:
-            names = each.training_containers(template.training_containers)
+            names = each.training_containers(injection.training_containers)
             each.value.update(with_injection(each.value, names, injection))
         self.switch_off_retries(spec)
         return spec
 
-    def devices(self, template: Template) -> int:
+    def devices(self, template: Template, names: Sequence[str] | None) -> int:
         """See `WorkloadKind`."""
-        names = template.training_containers
-        pod_templates = self.pod_templates(spec_of(template))
+        pod_templates = self.pod_templates(template.spec.value)
         return sum(each.count * gpus(each.value["spec"], each.training_containers(names)) for each in pod_templates)
 
     def runtime(self, _template: Template) -> RuntimeReference | None:
         """See `WorkloadKind`."""
         return None
 
-    def training_container(self, template: Template) -> str:
+    def training_containers(self, template: Template, names: Sequence[str] | None) -> list[str]:
         """See `WorkloadKind`."""
-        names = [name for each in self.pod_templates(spec_of(template)) for name in each.containers]
-        return first_named(names, template.training_containers)
+        found = (each.training_containers(names) for each in self.pod_templates(template.spec.value))
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
     def pods(self, spec: Mapping[str, Any]) -> int:
         """See `WorkloadKind`."""
         return sum(each.count for each in self.pod_templates(spec))
-
-
-def first_named(containers: Sequence[str], names: Sequence[str] | None) -> str:
-    """The first of some containers that trains; empty if none does.
-
-    Args:
-        containers: Names of the containers.
-        names: The names of those that train; None: all of them.
-    """
-    return next((name for name in containers if name in (names or containers)), "")
-
-
-def spec_of(template: Template) -> Spec:
-    """A copy of the spec of a workload of another kind than Job; empty if the template has none."""
-    return {} if template.workload is None else template.workload.spec.value
 
 
 def as_object(value: object) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any
 from wattloop.wire.launcher import PODS_VARIABLE
 from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN
 from wattloop_operator.api.template import Template
-from wattloop_operator.api.template_checks import NAMED, wrong_value
+from wattloop_operator.api.template_checks import NAMED, SPEC, wrong_value
 from wattloop_operator.domain.snapshot import WorkloadPhase
 from wattloop_operator.workloads.condition_phase import PhaseConditions, failed_with_first_pod, phase_by_conditions
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
 from wattloop_operator.workloads.ownership import JOB, GroupKind
 from wattloop_operator.workloads.pod_state import Pod, without_restarts
-from wattloop_operator.workloads.templated_kind import as_object, replicas_of, spec_of
+from wattloop_operator.workloads.templated_kind import as_object, replicas_of
 from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
 
 CONDITIONS = PhaseConditions(succeeded=frozenset({"Complete"}), failed=frozenset({"Failed"}))
@@ -49,8 +49,8 @@ class TrainJob:
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`."""
-        spec = spec_of(template)
-        trainer = _trainer(template, spec)
+        spec = template.spec.value
+        trainer = _trainer(spec, injection.training_containers)
         container = {"name": NODE, "env": trainer.get("env") or []}
         pod = with_injection({"spec": {"containers": [container]}}, None, injection)
         (container,) = pod["spec"]["containers"]
@@ -61,29 +61,27 @@ class TrainJob:
             spec[field] = [*(spec.get(field) or ()), patch]
         return spec
 
-    def devices(self, template: Template) -> int:
+    def devices(self, template: Template, names: Sequence[str] | None) -> int:
         """See `WorkloadKind`."""
-        trainer = _trainer(template, spec_of(template))
+        trainer = _trainer(template.spec.value, names)
         resources = trainer["resourcesPerNode"]
         return replicas_of(trainer, "numNodes") * gpus({"containers": [{"name": NODE, "resources": resources}]}, None)
 
     def runtime(self, template: Template) -> RuntimeReference | None:
         """See `WorkloadKind`."""
-        reference, workload = as_object(spec_of(template).get("runtimeRef")), template.workload
-        if workload is None:
-            return None
-        group, _, _ = workload.api_version.rpartition("/")
+        reference = as_object(template.spec.value.get("runtimeRef"))
+        group, _, _ = template.api_version.rpartition("/")
         kind, name = reference.get("kind") or CLUSTER_RUNTIME, reference.get("name")
         # The operator requests what is named here with its own rights, so it requests runtimes only.
         if (reference.get("apiGroup") or group) != group or kind not in (CLUSTER_RUNTIME, NAMESPACE_RUNTIME):
             return None
         if not isinstance(name, str) or not re.fullmatch(DNS_SUBDOMAIN_PATTERN, name):
             return None
-        return RuntimeReference(workload.api_version, kind, name, namespaced=kind == NAMESPACE_RUNTIME)
+        return RuntimeReference(template.api_version, kind, name, namespaced=kind == NAMESPACE_RUNTIME)
 
-    def training_container(self, template: Template) -> str:
+    def training_containers(self, _template: Template, names: Sequence[str] | None) -> list[str]:
         """See `WorkloadKind`."""
-        return NODE if NODE in (template.training_containers or (NODE,)) else ""
+        return [NODE] if NODE in (names or (NODE,)) else []
 
     def pods(self, spec: Mapping[str, Any]) -> int:
         """See `WorkloadKind`."""
@@ -99,14 +97,18 @@ class TrainJob:
         return failed_with_first_pod(observed, pods)
 
 
-def _trainer(template: Template, spec: Spec) -> dict[str, Any]:
+def _trainer(spec: Spec, names: Sequence[str] | None) -> dict[str, Any]:
     """The part `trainer` of a spec.
+
+    Args:
+        spec: The spec.
+        names: The job's `trainingContainers`.
 
     Raises:
         TemplateError: A value has a wrong type, or what Wattloop needs is missing.
     """
-    place = "spec.template.workload.spec"
-    wrong = wrong_value(("workload", "spec"), spec, FORM)
+    place = "spec.template.spec"
+    wrong = wrong_value(SPEC, spec, FORM)
     if wrong is not None:
         raise TemplateError(str(wrong))
     trainer: dict[str, Any] = spec.get("trainer") or {}
@@ -118,10 +120,9 @@ def _trainer(template: Template, spec: Spec) -> dict[str, Any]:
         )
     if any(each.get("manager") == MANAGER for each in spec.get("runtimePatches") or ()):
         raise TemplateError(f"{place}.runtimePatches: the manager {MANAGER} is reserved for Wattloop; remove its patch")
-    if template.training_containers is not None and NODE not in template.training_containers:
+    if names is not None and NODE not in names:
         raise TemplateError(
-            f"trainingContainers names {template.training_containers[0]}, but the container of a TrainJob that trains "
-            f"is {NODE}"
+            f"trainingContainers names {names[0]}, but the container of a TrainJob that trains is {NODE}"
         )
     return trainer
 

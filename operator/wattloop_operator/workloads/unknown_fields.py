@@ -32,26 +32,19 @@ def unknown_field(template: Template, sent: Mapping[str, Any], rejection: str) -
         rejection: The API server's message.
 
     Example:
-        >>> template = Template(job={"template": {"spec": {"restartPolcy": "Never"}}})
+        >>> template = Template(spec={"template": {"spec": {"restartPolcy": "Never"}}})
         >>> message = 'strict decoding error: unknown field "spec.template.spec.restartPolcy"'
-        >>> str(unknown_field(template, {"spec": template.job.value}, message)).partition(", ")[0]
-        "spec.template.job.template.spec.restartPolcy: found 'Never'"
+        >>> str(unknown_field(template, {"spec": template.spec.value}, message)).partition(", ")[0]
+        "spec.template.spec.template.spec.restartPolcy: found 'Never'"
     """
-    spec, place = _spec(template)
+    written_spec = {"spec": template.spec.value}
     for match in UNKNOWN_FIELD.finditer(rejection):
         steps: Path = tuple(int(index) if index else name for name, index in STEP.findall(match[1]))
-        written = _as_written({"spec": spec}, sent, steps)
+        written = _as_written(written_spec, sent, steps)
         if written is not None and len(steps) > 1:
             path, value = written
-            return WrongValue((*place, *path[1:]), value, EXPECTED)
+            return WrongValue(("template", *path), value, EXPECTED)
     return None
-
-
-def _spec(template: Template) -> tuple[dict[str, Any], Path]:
-    """The spec of the workload as the user wrote it, and the path to it from the template."""
-    if template.workload is not None:
-        return template.workload.spec.value, ("workload", "spec")
-    return {} if template.job is None else template.job.value, ("job",)
 
 
 def _as_written(template: Any, sent: Any, steps: Path) -> tuple[Path, Any] | None:

@@ -82,8 +82,12 @@ class WorkloadKind(Protocol):
             TemplateError: The template cannot be started.
         """
 
-    def devices(self, template: Template) -> int:
+    def devices(self, template: Template, names: Sequence[str] | None) -> int:
         """Number of GPUs that the training containers of all its pods request.
+
+        Args:
+            template: The template.
+            names: The job's `trainingContainers`.
 
         Raises:
             TemplateError: The template cannot be started.
@@ -92,8 +96,13 @@ class WorkloadKind(Protocol):
     def runtime(self, template: Template) -> RuntimeReference | None:
         """The training runtime that a template refers to; None if it has all that is trained."""
 
-    def training_container(self, template: Template) -> str:
-        """Name of the first container that trains; empty if none does."""
+    def training_containers(self, template: Template, names: Sequence[str] | None) -> list[str]:
+        """Names of the containers that train, in their order.
+
+        Args:
+            template: The template.
+            names: The job's `trainingContainers`.
+        """
 
     def pods(self, spec: Mapping[str, Any]) -> int:
         """How many pods a spec asks for at a time."""

@@ -8,17 +8,16 @@ from typing import Any
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template import Template
-from wattloop_operator.api.template_checks import wrong_type
+from wattloop_operator.api.template_checks import wrong_job, wrong_type
 from wattloop_operator.api.template_spelling import misspelt
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import MAX_ATTEMPT, SLOT_CHARACTERS, recurrence_name
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kinds import kind_of_template
-from wattloop_operator.workloads.kueue import check_queue_labels, queue_labels
+from wattloop_operator.workloads.kueue import check_queue_labels
 from wattloop_operator.workloads.ownership import group_kind, labels_of, owner_reference
-from wattloop_operator.workloads.rendezvous import add_rendezvous
+from wattloop_operator.workloads.rendezvous import add_rendezvous, meets
 
-JOB = ("batch/v1", "Job")
 # Kinds without conditions of Kubernetes' form and without a module here, so that their end cannot be read.
 WITHOUT_CONDITIONS = frozenset({("batch.volcano.sh", "Job")})
 # Characters of an object's name that its controller accepts. It refuses others by an Event alone, and runs nothing.
@@ -29,8 +28,7 @@ MAX_DEVICES = 1_000_000
 
 def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
     """API version and kind of a job's workloads."""
-    workload = job.spec.template.workload
-    return JOB if workload is None else (workload.api_version, workload.kind)
+    return job.spec.template.api_version, job.spec.template.kind
 
 
 def devices_of(job: RecurringTrainingJob) -> int:
@@ -51,15 +49,15 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     check_queue_labels(template)
     injection = injection_of(job, recurrence, addresses, requested_devices(job))
     spec = kind_of_template(template).spec(template, injection)
-    if template.rendezvous is not None:
-        add_rendezvous(spec, template.rendezvous, recurrence.metadata.name, template.training_containers)
+    if meets(template):
+        add_rendezvous(spec, recurrence.metadata.name, job.spec.training_containers)
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,
-        "labels": labels_of(recurrence, template.labels) | queue_labels(job.spec.queue),
+        "labels": labels_of(recurrence, template.metadata.labels),
     }
-    if template.annotations:
-        metadata["annotations"] = dict(template.annotations)
+    if template.metadata.annotations:
+        metadata["annotations"] = dict(template.metadata.annotations)
     if recurrence.metadata.uid:
         metadata["ownerReferences"] = [owner_reference(recurrence)]
     api_version, kind = kind_of(job)
@@ -94,16 +92,15 @@ def requested_devices(job: RecurringTrainingJob) -> int:
     template, (api_version, kind) = job.spec.template, kind_of(job)
     if group_kind(api_version, kind) in WITHOUT_CONDITIONS:
         raise TemplateError(
-            f"spec.template.workload: Wattloop cannot read how a {kind} of {api_version} ends; use a Job or a JobSet, "
+            f"spec.template: Wattloop cannot read how a {kind} of {api_version} ends; use a Job or a JobSet, "
             "whose pods may have another scheduler by schedulerName"
         )
     _check_name(job, api_version, kind)
-    wire = {} if template.job is None else {"job": template.job.value}
-    wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
-    wrong = wrong_type(wire) or misspelt(wire)
+    wire, names = template.to_wire(), job.spec.training_containers
+    wrong = wrong_type(wire) or misspelt(wire) or wrong_job(wire, names)
     if wrong is not None:
         raise TemplateError(str(wrong))
-    found = kind_of_template(template).devices(template)
+    found = kind_of_template(template).devices(template, names)
     if found > MAX_DEVICES:
         raise TemplateError(
             f"spec.template: found {shown(found)} GPUs in all of its pods, expected at most {MAX_DEVICES}; reduce the "

@@ -59,7 +59,7 @@ def test_validate_and_the_api_server_agree_on_mutations(admin: client.ApiClient,
     disagreements, verdicts = [], set()
     for _ in range(count):
         job = mutant(random_numbers.choice(jobs), random_numbers)
-        findings, error = wrong_workload({"job": job}), server_error(admin, namespace, job)
+        findings, error = wrong_workload({"spec": job}), server_error(admin, namespace, job)
         verdicts.add(bool(error))
         if bool(error) != bool(findings):
             disagreements.append((job, findings, error))

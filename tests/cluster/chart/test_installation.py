@@ -118,7 +118,7 @@ def test_the_pods_of_helm_test_and_of_the_page_are_as_restricted_as_the_operator
     page_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "page", "namespace": namespace}}
     page_pod["spec"] = page["spec"]["template"]["spec"] | {"serviceAccountName": pod["spec"]["serviceAccountName"]}
     kubectl.apply(page_pod, dry_run=True)
-    template = check_job(namespace, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
+    template = check_job(namespace, "tiny", "wattloop/operator:1")["spec"]["template"]["spec"]["template"]
     training = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training"}, **template}
     training["spec"]["serviceAccountName"] = pod["spec"]["serviceAccountName"]
     assert (

@@ -58,10 +58,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
         {
             "metadata": {"name": "digits", "namespace": "team"},
             "spec": {
-                "trigger": {"manual": {}},
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
                 "batchSize": {"default": 64, "candidates": [64]},
-                "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+                "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": {
                 "best": {"batchSize": 64},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -16,7 +17,7 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
 
 GROUP = "kueue.x-k8s.io"
-TEAM, URGENT = {"name": "team"}, {"name": "team", "priorityClass": "urgent"}
+QUEUE, PRIORITY = f"{GROUP}/queue-name", f"{GROUP}/priority-class"
 
 
 @pytest.fixture
@@ -46,13 +47,19 @@ def author(
     kubectl("create", "rolebinding", "author", "--role=author", account, namespace=namespace)
     await_right_to_create(admin, namespace, "author", "recurringtrainingjobs.wattloop.dev", "jobs.batch")
     user = kubectl.as_user(service_account_kubeconfig(namespace, "author"))
-    await_refusal(lambda: refused(user, namespace, queue={"name": "other"}), "may not use the LocalQueue other")
+    await_refusal(lambda: refused(user, namespace, **{QUEUE: "other"}), "may not use the LocalQueue other")
     return user
 
 
-def refused(user: ClusterCommand, namespace: str, **spec: object) -> str:
+def queued(**labels: str) -> dict[str, Any]:
+    made = job()
+    made["spec"]["template"]["metadata"] = {"labels": {"app": "digits", **labels}}
+    return made
+
+
+def refused(user: ClusterCommand, namespace: str, **labels: str) -> str:
     try:
-        user.apply(job(**spec), namespace=namespace, dry_run=True)
+        user.apply(queued(**labels), namespace=namespace, dry_run=True)
     except CommandError as error:
         return error.stderr
     return ""
@@ -61,18 +68,18 @@ def refused(user: ClusterCommand, namespace: str, **spec: object) -> str:
 def test_an_author_gets_only_into_the_queues_and_priorities_that_a_role_grants(
     author: ClusterCommand, namespace: str
 ) -> None:
-    assert refused(author, namespace, queue=TEAM) == ""
-    message = refused(author, namespace, queue=URGENT)
+    assert refused(author, namespace, **{QUEUE: "team"}) == ""
+    message = refused(author, namespace, **{QUEUE: "team", PRIORITY: "urgent"})
     account = f"system:serviceaccount:{namespace}:author"
-    assert f"spec.queue.priorityClass: {account} may not use the WorkloadPriorityClass urgent" in message
-    assert "may not use the LocalQueue other" in refused(author, namespace, queue={"name": "other"})
+    assert f"spec.template.metadata.labels: {account} may not use the WorkloadPriorityClass urgent" in message
+    assert "may not use the LocalQueue other" in refused(author, namespace, **{QUEUE: "other"})
     assert refused(author, namespace) == ""
 
 
 def test_a_queue_of_somebody_else_is_not_used_by_a_change_of_another_field(
     author: ClusterCommand, kubectl: ClusterCommand, namespace: str
 ) -> None:
-    kubectl.apply(job(queue={"name": "other"}), namespace=namespace)
+    kubectl.apply(queued(**{QUEUE: "other"}), namespace=namespace)
     run = ("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"runRequest":"now"}}')
     with pytest.raises(CommandError, match="may not use the LocalQueue other"):
         author(*run, namespace=namespace)

@@ -9,12 +9,12 @@ from kubernetes.dynamic import DynamicClient
 from support.chart.admission import await_refusal, object_refusal
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import Release
-from wattloop_operator.api.template_checks import exceeded_limit
+from wattloop_operator.api.template_checks import exceeded_limit, wrong_job, wrong_type
 
 
 def with_pod(**fields: Any) -> dict[str, Any]:
     made = job()
-    made["spec"]["template"]["job"]["template"]["spec"] |= fields
+    made["spec"]["template"]["spec"]["template"]["spec"] |= fields
     return made
 
 
@@ -44,3 +44,31 @@ def test_a_template_beyond_a_bound_is_refused_as_by_validate(
     for field in (nested(32), "x" * 120_000, [1] * 8000, "," * 8000, '"}]{[\\' * 5000):
         assert refusal(with_pod(x=field)) == ""
     assert refusal(JOB) == ""
+
+
+def test_a_job_that_cannot_start_is_refused_as_by_validate(
+    release: Release, cluster: DynamicClient, namespace: str
+) -> None:
+    container = {"name": "train", "image": "x:1"}
+    reserved = {**container, "env": [{"name": "A", "value": "1"}, {"name": "WATTLOOP_SEED", "value": "1"}]}
+
+    def refusal(body: dict[str, Any]) -> str:
+        return object_refusal(cluster, body, namespace=namespace)
+
+    await_refusal(lambda: refusal(with_pod(restartPolicy="Always")), "Never or OnFailure")
+    for body, named in (
+        (with_pod(containers=[]), "containers"),
+        (with_pod(containers="train"), "containers"),
+        (with_pod(restartPolicy="Always"), "restartPolicy: found"),
+        (with_pod(containers=[container, reserved]), "begins with WATTLOOP_"),
+        (job(trainingContainers=["train", "other"]), "spec.trainingContainers: found other"),
+    ):
+        spec = body["spec"]
+        wrong = wrong_type(spec["template"]) or wrong_job(spec["template"], spec.get("trainingContainers"))
+        assert wrong is not None
+        assert named in refusal(body)
+        assert named.partition(":")[0] in str(wrong) or named == "begins with WATTLOOP_"
+    # A variable of a wrong type is named by the condition Ready. A workload of another kind is that of its controller.
+    assert refusal(with_pod(containers=[{**container, "env": "A=1"}])) == ""
+    other = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
+    assert refusal(job(other, trainingContainers=["train"])) == ""

@@ -21,11 +21,10 @@ JOB: dict[str, Any] = {
     "kind": "RecurringTrainingJob",
     "metadata": {"name": "digits"},
     "spec": {
-        "trigger": {"manual": {}},
         "objective": {"energyWeightPercent": 100, "target": {"metric": "accuracy", "threshold": "0.97"}},
         "batchSize": {"default": 32, "candidates": [32, 64]},
         "template": {
-            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}
         },
     },
 }

@@ -65,7 +65,7 @@ def test_a_new_template_replaces_an_attempt_whose_image_cannot_be_pulled(driven:
     driven.kubelet.fail_image_pull(driven.pending_pod())
     driven.reconcile()
     fixed = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "digits:fixed"}]}
-    driven.begin(retries=0, template={"job": {"template": {"spec": fixed}}})
+    driven.begin(retries=0, template={"spec": {"template": {"spec": fixed}}})
     assert driven.results == ["Disrupted", None]
     training = driven.train(driven.name_of(attempt=1))
     assert training.pod["spec"]["containers"][0]["image"] == "digits:fixed"
@@ -75,10 +75,10 @@ def test_a_new_template_replaces_an_attempt_whose_image_cannot_be_pulled(driven:
 
 def test_a_field_that_the_api_server_would_drop_starts_nothing_and_is_named(driven: DrivenJob) -> None:
     container = {"name": "train", "image": "digits:1", "imagePullPolcy": "Always"}
-    driven.begin(template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}})
+    driven.begin(template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}})
     ready = condition(driven.job, "Ready")
     assert ready["reason"] == "TemplateRejected"
-    place = "spec.template.job.template.spec.containers[0].imagePullPolcy"
+    place = "spec.template.spec.template.spec.containers[0].imagePullPolcy"
     assert f"{place}: found 'Always', expected no field of this name" in ready["message"]
     assert driven.recurrences == []
 
@@ -117,7 +117,7 @@ def test_an_init_container_that_fails_twice_ends_the_recurrence_and_is_named(dri
     fetch = {"name": "fetch", "image": "example.invalid/fetch:1"}
     container = {"name": "train", "image": "example.invalid/train:1"}
     pod_spec = {"restartPolicy": "Never", "containers": [container], "initContainers": [fetch]}
-    driven.begin(template={"job": {"template": {"spec": pod_spec}}})
+    driven.begin(template={"spec": {"template": {"spec": pod_spec}}})
     for attempt in range(2):
         pod = driven.pending_pod(driven.name_of(attempt))
         assert pod["spec"]["initContainers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"

@@ -28,7 +28,8 @@ def example(start_controllers: StartControllers, kubectl: ClusterCommand, driven
     """The example, which runs once, with a progress deadline."""
     start_controllers("job-set")
     job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first", "progressDeadlineSeconds": DEADLINE_SECONDS}
+    del job["spec"]["schedule"]
+    job["spec"] |= {"runRequest": "first", "progressDeadlineSeconds": DEADLINE_SECONDS}
     kubectl.apply(job, namespace=driven.key.namespace)
     return replace(driven, key=JobKey(driven.key.namespace, job["metadata"]["name"]))
 

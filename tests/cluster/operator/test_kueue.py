@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes.dynamic import DynamicClient
@@ -31,7 +32,22 @@ pytestmark = pytest.mark.long
 
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "example.invalid/train:1"}]}
-QUEUED = {"queue": {"name": "team"}}
+
+
+def example_in_queue(name: str, driven: DrivenJob, priority: str) -> ExampleJob:
+    """An example whose workloads wait in the queue `team`."""
+    example = example_job(name, driven)
+    example.manifest["spec"]["template"] = queued(example.manifest["spec"]["template"], priority)
+    return example
+
+
+def queued(template: dict[str, Any], priority: str = "") -> dict[str, Any]:
+    """A template whose workloads wait in the queue `team`."""
+    labels = {QUEUE_LABEL: "team", **({PRIORITY_LABEL: priority} if priority else {})}
+    return {**template, "metadata": {"labels": labels}}
+
+
+QUEUED = {"template": queued(job_manifest()["spec"]["template"])}
 HOUR_SECONDS = 3600
 
 
@@ -168,7 +184,7 @@ def test_a_job_waits_for_quota_without_cost_is_shown_with_the_reason_and_learns_
 def test_a_preempted_job_is_disrupted_and_tried_again_and_no_batch_size_is_blamed(
     queue: str, driven: DrivenJob, kubectl: ClusterCommand, clock: TestClock
 ) -> None:
-    driven.begin(queue={"name": "team", "priorityClass": f"{queue}-low"})
+    driven.begin(template=queued(QUEUED["template"], f"{queue}-low"))
     workload = await_workload(driven, has("Admitted", "True"), "admitted")
     assert (workload["spec"]["queueName"], workload["spec"]["priority"]) == ("team", 10)
     await_suspended(driven.cluster, queue, driven.name_of(), suspended=False)
@@ -249,7 +265,7 @@ def test_a_result_that_arrives_during_the_wait_leads_to_a_new_decision(
     queue: str, driven: DrivenJob, kubectl: ClusterCommand, clock: TestClock
 ) -> None:
     sizes = {"default": 64, "candidates": [32, 64], "policy": "Zeus"}
-    concurrent = {"queue": {"name": "team"}, "concurrencyPolicy": "Allow", "batchSize": sizes}
+    concurrent = {**QUEUED, "concurrencyPolicy": "Allow", "batchSize": sizes}
     driven.begin(**concurrent)
     await_suspended(driven.cluster, queue, driven.name_of(), suspended=False)
     training = driven.train()
@@ -278,17 +294,17 @@ def test_a_train_job_a_job_set_and_a_job_of_three_teams_share_a_queue_and_each_l
 ) -> None:
     start_controllers("train-job")
     kubectl.apply(*queue_objects(queue, quota=2))
-    low, high = ({"name": "team", "priorityClass": f"{queue}-{name}"} for name in ("low", "high"))
-    job = started(kubectl, example_job("job", driven, queue=low))
+    low, high = (f"{queue}-{name}" for name in ("low", "high"))
+    job = started(kubectl, example_in_queue("job", driven, low))
     (pod,) = job.run()
     assert job.driven.training_of(pod).report(1.0, 0.5) is not None
     # Its two pods do not fit beside the one that runs.
-    job_set = started(kubectl, example_job("job-set", driven, queue=low))
+    job_set = started(kubectl, example_in_queue("job-set", driven, low))
     await_workload(job_set, has("QuotaReserved", "False"), "without quota")
     reconcile_later(job_set.driven, clock)
     assert condition(job_set.driven.recurrence, "Queued")["status"] == "True"
 
-    train_job = started(kubectl, example_job("train-job", driven, queue=high))
+    train_job = started(kubectl, example_in_queue("train-job", driven, high))
     pods = train_job.run()
     assert await_workload(train_job, has("Admitted", "True"), "admitted")["spec"]["priority"] == 1000
     reconcile_later(job.driven, clock)
@@ -307,8 +323,7 @@ def test_a_pytorch_job_and_a_ray_job_wait_without_cost_are_evicted_and_each_lear
     for kind in kinds:
         start_controllers(kind)
     kubectl.apply(*queue_objects(queue, quota=0))
-    low = {"name": "team", "priorityClass": f"{queue}-low"}
-    jobs = [started(kubectl, example_job(kind, driven, queue=low)) for kind in kinds]
+    jobs = [started(kubectl, example_in_queue(kind, driven, f"{queue}-low")) for kind in kinds]
     for job in jobs:
         workload = await_workload(job, has("QuotaReserved", "False"), "without quota")
         assert (workload["spec"]["queueName"], workload["spec"]["priority"]) == ("team", 10)
@@ -351,7 +366,7 @@ def test_a_pytorch_job_and_a_ray_job_are_preempted_by_a_higher_priority_and_lear
 ) -> None:
     start_controllers(kind)
     kubectl.apply(*queue_objects(queue, quota=pods))
-    job = started(kubectl, example_job(kind, driven, queue={"name": "team", "priorityClass": f"{queue}-low"}))
+    job = started(kubectl, example_in_queue(kind, driven, f"{queue}-low"))
     assert job.driven.training_of(job.run()[0]).report(1.0, 0.5) is not None
     urgent = blocker("urgent", **{PRIORITY_LABEL: f"{queue}-high"})
     urgent["spec"] |= {"parallelism": pods, "completions": pods}

@@ -45,7 +45,7 @@ POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))
 
 def with_gpu() -> dict[str, Any]:
     container = {"name": "train", "image": "example.invalid/train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    return {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
+    return {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
 
 
 @pytest.fixture

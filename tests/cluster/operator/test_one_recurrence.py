@@ -20,7 +20,7 @@ def of_ranks(count: int) -> dict[str, Any]:
     """The template of a Job with a pod for each rank."""
     container = {"name": "train", "image": "example.invalid/train:1"}
     pods = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {"job": {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pods}}
+    return {"spec": {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pods}}
 
 
 def reasons(kubectl: ClusterCommand, namespace: str) -> set[str]:
@@ -185,7 +185,7 @@ def test_a_rejected_template_is_reported_and_starts_nothing_until_it_is_fixed(
     driven: DrivenJob, kubectl: ClusterCommand
 ) -> None:
     bad = {"restartPolicy": "Never", "containers": [{"name": "train"}, {"name": "train", "image": "b"}]}
-    driven.begin(template={"job": {"template": {"spec": bad}}})
+    driven.begin(template={"spec": {"template": {"spec": bad}}})
     ready = condition(driven.job, "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "TemplateRejected")
     assert "Duplicate value" in ready["message"]

@@ -40,7 +40,7 @@ def worker_pod(core: client.CoreV1Api, key: JobKey, workload: Object) -> Object:
 def test_a_workload_of_another_kind_runs_to_its_target(
     driven: DrivenJob, kubectl: ClusterCommand, core: client.CoreV1Api
 ) -> None:
-    driven.begin(template={"workload": WORKLOAD})
+    driven.begin(template=WORKLOAD)
     workload = kubectl.json("get", "trainset", driven.name_of(), namespace=driven.key.namespace)
     assert workload["metadata"]["ownerReferences"][0]["kind"] == "TrainingRecurrence"
     set_condition(kubectl, driven.key, "Running")
@@ -59,18 +59,18 @@ def test_a_workload_of_another_kind_runs_to_its_target(
 def test_a_running_workload_of_another_kind_is_polled_and_ended_at_its_deadline(
     driven: DrivenJob, kubectl: ClusterCommand
 ) -> None:
-    driven.begin(template={"workload": WORKLOAD}, concurrencyPolicy="Replace")
+    driven.begin(template=WORKLOAD, concurrencyPolicy="Replace")
     set_condition(kubectl, driven.key, "Running")
     driven.reconcile()
     assert driven.operator.backend.requeue_after_seconds(driven.key) is not None
-    driven.begin(template={"workload": WORKLOAD}, concurrencyPolicy="Replace", runRequest="second")
+    driven.begin(template=WORKLOAD, concurrencyPolicy="Replace", runRequest="second")
     assert driven.results == ["Cancelled", None]
     left = kubectl.json("get", "trainsets", namespace=driven.key.namespace)["items"]
     assert [each["metadata"]["name"] for each in left] == [driven.name_of(index=1, request="second")]
 
 
 def test_a_kind_that_the_cluster_lacks_is_reported(driven: DrivenJob) -> None:
-    driven.begin(template={"workload": WORKLOAD | {"apiVersion": "nowhere.example.com/v1"}})
+    driven.begin(template=WORKLOAD | {"apiVersion": "nowhere.example.com/v1"})
     ready = condition(driven.job, "Ready")
     assert ready["reason"] == "TemplateRejected"
     assert (

@@ -161,7 +161,8 @@ def test_one_of_two_operators_leads_and_the_other_takes_over(
     second.await_line("waits for the Lease")
     assert second.health("/readyz").status_code == 200, "it receives reports"
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    job = example | {"spec": example["spec"] | {"trigger": {"once": {}}}}
+    del example["spec"]["schedule"]
+    job = example | {"spec": example["spec"] | {"runRequest": "first"}}
     kubectl.apply(job, namespace=namespace)
     await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
     assert not any(" leads" in line["message"] for line in second.lines())
@@ -186,7 +187,8 @@ def test_a_suspended_operator_does_not_act_after_it_has_lost_the_lead(
     first.suspend()
     second.await_line(" leads")
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    kubectl.apply(example | {"spec": example["spec"] | {"trigger": {"once": {}}}}, namespace=namespace)
+    del example["spec"]["schedule"]
+    kubectl.apply(example | {"spec": example["spec"] | {"runRequest": "first"}}, namespace=namespace)
     await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
     first.resume()
     assert first.await_exit() == 1
@@ -224,12 +226,12 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
             "kind": "RecurringTrainingJob",
             "metadata": {"name": f"job-{number}"},
             "spec": {
-                "trigger": {"continuous": {}},
+                "continuous": True,
                 "maxRecurrences": each,
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
                 "batchSize": {"default": 64, "candidates": [64, 128]},
                 "power": {"mode": "None"},
-                "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+                "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
             },
         }
         for number in range(jobs)

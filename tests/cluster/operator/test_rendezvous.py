@@ -11,7 +11,7 @@ from support.control_plane.driven_job import DrivenJob, condition
 def template(**job: Any) -> dict[str, Any]:
     container = {"name": "train", "image": "example.invalid/train:1"}
     pods = {"restartPolicy": "Never", "containers": [container]}
-    return {"rendezvous": {}, "job": {"completionMode": "Indexed", **job, "template": {"spec": pods}}}
+    return {"spec": {"completionMode": "Indexed", **job, "template": {"spec": pods}}}
 
 
 def test_the_pods_of_an_attempt_get_a_service_that_the_recurrence_owns(

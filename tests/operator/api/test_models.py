@@ -17,10 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
+from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS, structural_schema
-from wattloop_operator.api.trigger import ScheduleError, check_schedule
 from wattloop_planner.metric_curve import MetricCurve
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"
@@ -66,9 +66,9 @@ def test_the_wire_form_of_a_model_is_read_unchanged(name: str) -> None:
 
 
 def test_the_spec_of_a_workload_is_preserved_as_written() -> None:
-    written = manifest("workload-jobset")["spec"]["template"]["workload"]["spec"]
+    written = manifest("workload-jobset")["spec"]["template"]["spec"]
     job = RecurringTrainingJob.from_wire(manifest("workload-jobset"))
-    assert job.to_wire()["spec"]["template"]["workload"]["spec"] == written
+    assert job.to_wire()["spec"]["template"]["spec"] == written
     assert written["replicatedJobs"][0]["extra"] is None
 
 

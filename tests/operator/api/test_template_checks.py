@@ -18,7 +18,7 @@ from wattloop_operator.api.template_spelling import CONTAINER_FIELDS, POD_FIELDS
 
 def manifest(name: str = "digits", **pod: Any) -> str:
     made = job_manifest(name)
-    made["spec"]["template"]["job"]["template"]["spec"] |= pod
+    made["spec"]["template"]["spec"]["template"]["spec"] |= pod
     return json.dumps(made)
 
 
@@ -78,7 +78,7 @@ def test_validate_accepts_a_template_with_a_number_of_more_than_64_bits(
     file = tmp_path / "job.yaml"
     made = json.loads(manifest())
     workload = {"apiVersion": "team.example/v1", "kind": "Training", "spec": {"x": 10**30}}
-    made["spec"]["template"] = {"workload": workload}
+    made["spec"]["template"] = workload
     file.write_text(json.dumps(made), encoding="utf-8")
     main(["validate", str(file)])
     assert ": valid" in capsys.readouterr().out
@@ -95,7 +95,7 @@ def test_validate_bounds_the_templates_of_a_namespace(
     for file in files:
         annotations = {"team.example/notes": "x" * 120_000}
         made = json.loads(manifest(file.stem))
-        made["spec"]["template"]["job"]["template"]["metadata"] = {"annotations": annotations}
+        made["spec"]["template"]["spec"]["template"]["metadata"] = {"annotations": annotations}
         file.write_text(json.dumps(made), encoding="utf-8")
     assert main(["validate", *map(str, files)]) == 2
     lines = capsys.readouterr().out.splitlines()
@@ -126,7 +126,7 @@ def test_a_container_that_would_run_other_than_it_was_written_is_refused(
     container: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = json.loads(manifest())
-    (only,) = made["spec"]["template"]["job"]["template"]["spec"]["containers"]
+    (only,) = made["spec"]["template"]["spec"]["template"]["spec"]["containers"]
     file = tmp_path / "job.yaml"
     changed = json.dumps({"name": "train", "image": "a"} | container)
     file.write_text(json.dumps(made).replace(json.dumps(only), changed), encoding="utf-8")
@@ -141,7 +141,7 @@ def test_a_misspelt_field_of_a_pod_is_named_and_a_rare_one_is_none(
     field: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = json.loads(manifest())
-    pod = made["spec"]["template"]["job"]["template"]["spec"]
+    pod = made["spec"]["template"]["spec"]["template"]["spec"]
     pod[field] = False if field == "hostUsers" else pod.pop("restartPolicy", "Never")
     (tmp_path / "job.yaml").write_text(json.dumps(made), encoding="utf-8")
     main(["validate", str(tmp_path / "job.yaml")])
@@ -155,4 +155,4 @@ def test_the_fields_of_a_pod_are_those_of_kubernetes_and_none_of_a_container_cou
     assert set(CONTAINER_FIELDS) <= of_containers
     # A field that is close to a known one counts only where that one is missing.
     rare = dict.fromkeys(of_containers.difference(CONTAINER_FIELDS))
-    assert misspelt({"job": {"template": {"spec": {"containers": [rare]}}}}) is None
+    assert misspelt({"spec": {"template": {"spec": {"containers": [rare]}}}}) is None

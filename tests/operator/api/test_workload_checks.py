@@ -26,18 +26,18 @@ def problems_of(template: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("case", template_cases(), ids=lambda case: case.title[:90])
 def test_a_template_is_refused_where_the_api_server_would_refuse_it(case: TemplateCase) -> None:
-    problems = problems_of({"job": case.job})
+    problems = problems_of({"spec": case.job})
     assert any(case.says in problem for problem in problems) if case.says else not problems, problems
 
 
 def test_each_problem_of_a_template_is_named_in_the_order_of_the_file() -> None:
     pod = {"containers": [{"name": "train", "image": "a", "stdin": "no"}], "hostUsers": "no", "volumes": [{}]}
-    problems = problems_of({"job": {"template": {"spec": pod}, "suspend": 1}})
+    problems = problems_of({"spec": {"template": {"spec": pod}, "suspend": 1}})
     assert [re.split("[:,] (?:found|expected) ", each)[0].rpartition(" ")[2] for each in problems] == [
-        "spec.template.job.template.spec.containers[0].stdin",
-        "spec.template.job.template.spec.hostUsers",
-        "spec.template.job.template.spec.volumes[0]",
-        "spec.template.job.suspend",
+        "spec.template.spec.template.spec.containers[0].stdin",
+        "spec.template.spec.template.spec.hostUsers",
+        "spec.template.spec.template.spec.volumes[0]",
+        "spec.template.spec.suspend",
     ]
 
 
@@ -45,22 +45,22 @@ def test_the_jobs_of_a_job_set_are_checked() -> None:
     job = {"parallelism": -1, "template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}}
     spec = {"replicatedJobs": [{"name": "workers", "template": {"spec": job}}]}
     workload = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
-    (problem,) = problems_of({"workload": workload})
-    assert "workload.spec.replicatedJobs[0].template.spec.parallelism: found -1, expected at least 0" in problem
+    (problem,) = problems_of(workload)
+    assert "template.spec.replicatedJobs[0].template.spec.parallelism: found -1, expected at least 0" in problem
 
 
 @pytest.mark.parametrize(("version", "kind"), [("kubeflow.org/v1", "PyTorchJob"), ("ray.io/v1", "RayJob")])
 def test_the_pods_of_a_known_kind_are_checked(version: str, kind: str) -> None:
     pod = {"spec": {"containers": [{"name": "a", "image": "b", "resources": {"limits": {"memory": "4GB"}}}]}}
-    (problem,) = problems_of({"workload": {"apiVersion": version, "kind": kind, "spec": {"part": {"template": pod}}}})
-    assert "workload.spec.part.template.spec.containers[0].resources.limits.memory: found the string '4GB'" in problem
+    (problem,) = problems_of({"apiVersion": version, "kind": kind, "spec": {"part": {"template": pod}}})
+    assert "template.spec.part.template.spec.containers[0].resources.limits.memory: found the string '4GB'" in problem
 
 
 def test_the_part_of_a_pod_that_changes_a_runtime_is_no_whole_pod() -> None:
     pods = [{"spec": {"containers": [{"name": "node", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}}]
     spec = {"runtimeRef": {"name": "torch"}, "podTemplateOverrides": pods}
     workload = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
-    assert problems_of({"workload": workload}) == []
+    assert problems_of(workload) == []
 
 
 def test_what_is_checked_in_part_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_what_is_checked_in_part_is_said(tmp_path: Path, capsys: pytest.CaptureF
         ("team.example/v1", "Training", pods, "the types of what containers of its Training have"),
     ):
         workload = {"apiVersion": version, "kind": kind, "spec": spec}
-        file.write_text(json.dumps(job_manifest(template={"workload": workload})))
+        file.write_text(json.dumps(job_manifest(template=workload)))
         main(["validate", str(file)])
         assert f"{file}: RecurringTrainingJob digits: only {part} were checked\n" in capsys.readouterr().err
         main(["validate", "--format", "json", str(file)])

@@ -106,7 +106,7 @@ def test_a_profile_goes_on_where_a_kill_of_agent_rank_or_run_has_interrupted_it(
     container = {"name": "train", "image": "none", "command": [sys.executable, "train.py"]}
     local_job.job(
         SCRIPT,
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "accuracy", "threshold": "0.5"}, "maxEpochs": 1},
         batchSize={"default": 64, "candidates": [64]},
         power={"mode": "None"},

@@ -25,10 +25,9 @@ def job(generation: int = 1, **status: Any) -> RecurringTrainingJob:
         {
             "metadata": {"name": "digits", "namespace": "team", "uid": "u", "generation": generation},
             "spec": {
-                "trigger": {"manual": {}},
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
                 "batchSize": {"default": 64, "candidates": [64]},
-                "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+                "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": status,
         }

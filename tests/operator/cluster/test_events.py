@@ -33,10 +33,9 @@ JOB = RecurringTrainingJob.from_wire(
     {
         "metadata": {"name": "digits", "namespace": "team", "uid": "u"},
         "spec": {
-            "trigger": {"manual": {}},
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
             "batchSize": {"default": 64, "candidates": [64]},
-            "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+            "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
         },
     }
 )

@@ -64,9 +64,10 @@ class Cluster:
         self.now += seconds
         return self.opened[before:]
 
-    def write_job(self, **template: Any) -> None:
-        pod_template = {"spec": {"containers": [{"name": "train", "image": "digits"}]}}
-        body = job(reporting={"source": "Logs"}, template={"job": {"template": pod_template}, **template}).to_wire()
+    def write_job(self, *further: str, **spec: Any) -> None:
+        containers = [{"name": name, "image": "digits"} for name in (*further, "train")]
+        template = {"spec": {"template": {"spec": {"containers": containers}}}}
+        body = job(reporting={"source": "Logs"}, template=template, **spec).to_wire()
         metadata = {"name": "digits", "namespace": "team", "uid": "job-uid", "resourceVersion": self._version()}
         self.cache.put_job(body | {"metadata": metadata})
 

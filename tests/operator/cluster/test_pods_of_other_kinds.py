@@ -23,10 +23,9 @@ JOB = RecurringTrainingJob.from_wire(
     {
         "metadata": {"name": "digits", "namespace": "team", "uid": "job-uid"},
         "spec": {
-            "trigger": {"manual": {}},
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 5},
             "batchSize": {"default": 64, "candidates": [64]},
-            "template": {"workload": {"apiVersion": GROUP, "kind": "JobSet", "spec": SPEC}},
+            "template": {"apiVersion": GROUP, "kind": "JobSet", "spec": SPEC},
         },
     }
 )

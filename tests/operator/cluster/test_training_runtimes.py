@@ -71,7 +71,7 @@ class _Clock:
 def train_job(**reference: str) -> RecurringTrainingJob:
     spec = {"runtimeRef": {"name": "torch", **reference}, "trainer": {"numNodes": 1, "resourcesPerNode": {}}}
     workload = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
-    return job(template={"workload": workload})
+    return job(template=workload)
 
 
 @pytest.mark.parametrize(("kind", "path"), [("", OF_CLUSTER), ("TrainingRuntime", OF_NAMESPACE)])

@@ -24,11 +24,11 @@ apiVersion: wattloop.dev/v1alpha1
 kind: RecurringTrainingJob
 metadata: {name: tiny}
 spec:
-  trigger: {continuous: {}}
+  continuous: true
   objective: {target: {metric: acc, threshold: "0.9"}, maxEpochs: 3}
   batchSize: {default: 32, candidates: [32]}
   reporting: {source: Logs}
-  template: {job: {template: {spec: {restartPolicy: Never, containers: [{name: train, image: none}]}}}}
+  template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: train, image: none}]}}}}
 """
 
 

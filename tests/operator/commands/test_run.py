@@ -25,6 +25,23 @@ def measured(row: dict[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in row.items() if "default_cost" not in name and "saving" not in name}
 
 
+MAXIMUM = {"maxRecurrences": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given"), [({}, "1 recurrences of --recurrences"), (MAXIMUM, "2 recurrences of spec")]
+)
+def test_a_job_without_a_schedule_runs_its_maximum_of_recurrences_or_once(
+    local_job: LocalJob, spec: dict[str, Any], given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(**spec)
+    assert local_job.run() == 0
+    assert len(local_job.outcomes()) == int(given[0])
+    capsys.readouterr()
+    assert main(["history", "--database", str(local_job.output), "--jobs", "--format", "json"]) == 0
+    assert f"all {given}" in json.loads(capsys.readouterr().out)[0]["why"]
+
+
 def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,7 +371,7 @@ INVALID_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no batch sizes": ({"batchSize": {"default": 32, "candidates": []}}, "candidates"),
     "a default that is not a candidate": ({"batchSize": {"default": 64, "candidates": [32]}}, "default"),
-    "a bad schedule": ({"trigger": {"cron": {"schedule": "every day"}}}, "schedule"),
+    "a bad schedule": ({"schedule": "every day"}, "schedule"),
 }
 
 
@@ -393,7 +410,7 @@ NEEDS_CLUSTER: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_template_that_needs_a_cluster_is_rejected(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], message: str
 ) -> None:
-    local_job.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
+    local_job.job(template={"spec": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
     assert local_job.run() == 2
     assert message in capsys.readouterr().err
     assert not local_job.output.exists()

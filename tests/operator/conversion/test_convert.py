@@ -88,10 +88,10 @@ def test_a_cron_job_keeps_its_schedule_policies_and_template(convert: Converter)
     )
     assert job["metadata"] == {"name": "digits"}
     spec = job["spec"]
-    assert spec["trigger"] == {"cron": {"schedule": "0 3 * * *", "timeZone": "Europe/Paris"}}
+    assert (spec["schedule"], spec["timeZone"]) == ("0 3 * * *", "Europe/Paris")
     assert (spec["concurrencyPolicy"], spec["startingDeadlineSeconds"]) == ("Forbid", 600)
     assert (spec["successfulRunsHistoryLimit"], spec["failedRunsHistoryLimit"]) == (3, 1)
-    assert spec["template"] == {"job": {"template": {"spec": POD}}}
+    assert spec["template"] == {"spec": {"template": {"spec": POD}}}
     assert messages.count("\n") == 3, messages
     assert "the target is not known" in messages
     assert (
@@ -136,7 +136,7 @@ def test_an_argument_with_the_batch_size_or_the_epochs_gets_the_choice_of_wattlo
     convert: Converter, container: dict[str, Any], expected: list[str], batch_size: int, epochs: int | None
 ) -> None:
     job, _ = convert.job(with_container(**container))
-    assert job["spec"]["template"]["job"]["template"]["spec"]["containers"][0]["args"] == expected
+    assert job["spec"]["template"]["spec"]["template"]["spec"]["containers"][0]["args"] == expected
     assert job["spec"]["batchSize"]["default"] == batch_size
     assert job["spec"]["objective"].get("maxEpochs") == epochs
 
@@ -145,13 +145,13 @@ def test_an_init_container_keeps_its_arguments_because_it_gets_no_variables(conv
     prepare = {"name": "prepare", "image": "digits", "args": ["--batch-size=64"]}
     pod = {**POD, "initContainers": [prepare]}
     job, _ = convert.job(changed(jobTemplate={"spec": {"template": {"spec": pod}}}))
-    assert job["spec"]["template"]["job"]["template"]["spec"]["initContainers"] == [prepare]
+    assert job["spec"]["template"]["spec"]["template"]["spec"]["initContainers"] == [prepare]
     assert job["spec"]["batchSize"]["default"] != 64
 
 
 def test_a_variable_with_the_batch_size_of_a_device_gets_it(convert: Converter) -> None:
     job, _ = convert.job(with_container(env=[{"name": "PER_DEVICE_TRAIN_BATCH_SIZE", "value": "16"}]))
-    (container,) = job["spec"]["template"]["job"]["template"]["spec"]["containers"]
+    (container,) = job["spec"]["template"]["spec"]["template"]["spec"]["containers"]
     assert container["env"][0]["value"] == "$(WATTLOOP_PER_DEVICE_BATCH_SIZE)"
     assert job["spec"]["batchSize"] == {"default": 16, "scope": "PerDevice", "candidates": [4, 8, 16, 32, 64]}
 
@@ -161,7 +161,7 @@ def test_retries_and_deletion_are_left_to_wattloop(convert: Converter) -> None:
     child = {"backoffLimit": 3, "ttlSecondsAfterFinished": 60, "template": {"spec": pod}}
     job, messages = convert.job(changed(jobTemplate={"spec": child}))
     assert job["spec"]["retries"] == 3
-    assert job["spec"]["template"]["job"] == {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
+    assert job["spec"]["template"]["spec"] == {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
     assert "FILE:1:" in messages
     assert "spec.jobTemplate.spec.template.spec.restartPolicy: is Never now" in messages
     assert "spec.jobTemplate.spec.backoffLimit: is spec.retries now" in messages
@@ -198,25 +198,15 @@ def test_what_the_api_server_adds_is_left_out(convert: Converter) -> None:
 
 def test_a_default_that_hides_the_output_of_a_failure_is_left_out(convert: Converter) -> None:
     job, _ = convert.job(with_container(terminationMessagePolicy="File"))
-    assert job["spec"]["template"] == {"job": {"template": {"spec": POD}}}
+    assert job["spec"]["template"] == {"spec": {"template": {"spec": POD}}}
 
 
 def test_the_queue_of_kueue_is_that_of_the_job(convert: Converter) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "low", "team": "a"}
     template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": POD}}}
     job, messages = convert.job(changed(jobTemplate=template))
-    assert job["spec"]["queue"] == {"name": "team-a", "priorityClass": "low"}
-    assert job["spec"]["template"]["labels"] == {"team": "a"}
+    assert job["spec"]["template"]["metadata"]["labels"] == labels
     assert "would not start" not in messages
-
-
-def test_a_priority_of_kueue_without_a_queue_is_commented_and_not_kept_in_the_template(convert: Converter) -> None:
-    labels = {"kueue.x-k8s.io/priority-class": "low"}
-    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": POD}}}
-    job, messages = convert.job(changed(jobTemplate=template))
-    assert "queue" not in job["spec"]
-    assert job["spec"]["template"].keys() == {"job"}
-    assert "not carried over: low needs a queue; set spec.queue.name" in messages
 
 
 def test_a_ray_cron_job_gives_a_ray_job(convert: Converter) -> None:
@@ -232,7 +222,7 @@ def test_a_ray_cron_job_gives_a_ray_job(convert: Converter) -> None:
     }
     job, _ = convert.job(source)
     assert job["spec"]["batchSize"]["default"] == 128
-    assert job["spec"]["template"]["workload"] == {
+    assert job["spec"]["template"] == {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
         "spec": {
@@ -248,10 +238,10 @@ def test_a_kind_of_workload_that_the_operator_does_not_run_is_said(
     output = tmp_path / "job.yaml"
     assert main(["convert", str(SOURCES / "volcano-cron-job.yaml"), "--output", str(output)]) == 0
     reason = "Wattloop cannot read how a Job of batch.volcano.sh/v1alpha1 ends; use a Job or a JobSet"
-    assert f"the operator would not start this job: spec.template.workload: {reason}" in capsys.readouterr().err
-    assert f"# - the operator would not start this job: spec.template.workload: {reason}" in output.read_text()
+    assert f"the operator would not start this job: spec.template: {reason}" in capsys.readouterr().err
+    assert f"# - the operator would not start this job: spec.template: {reason}" in output.read_text()
     assert main(["validate", str(output)]) == 2
-    assert f"valid, but not supported: spec.template.workload: {reason}" in capsys.readouterr().out
+    assert f"valid, but not supported: spec.template: {reason}" in capsys.readouterr().out
 
 
 def test_each_object_of_a_list_and_of_several_documents_is_converted(convert: Converter) -> None:
@@ -298,7 +288,7 @@ def test_standard_input_is_read() -> None:
         ),
         (
             json.dumps(changed(schedule="never")),
-            "makes no valid RecurringTrainingJob: spec.trigger.cron.schedule: found 'never', expected five cron fields",
+            "makes no valid RecurringTrainingJob: spec.schedule: found 'never', expected five cron fields",
         ),
         (
             json.dumps(changed(concurrencyPolicy="Sometimes")),

@@ -1,29 +1,28 @@
-"""A schedule of a CronJob becomes a trigger that starts at the same times, or its difference is said."""
+"""A schedule of a CronJob becomes one that starts at the same times, or its difference is said."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from wattloop_operator.conversion.cron_schedule import trigger_of
+from wattloop_operator.conversion.cron_schedule import schedule_of
 
 
 @pytest.mark.parametrize(
-    ("schedule", "trigger"),
+    ("schedule", "expected", "time_zone"),
     [
-        ("*/5 * * * *", {"cron": {"schedule": "*/5 * * * *", "timeZone": "Etc/UTC"}}),
-        ("  0  3 ? * MON ", {"cron": {"schedule": "0 3 * * MON", "timeZone": "Etc/UTC"}}),
-        ("@weekly", {"cron": {"schedule": "@weekly", "timeZone": "Etc/UTC"}}),
-        ("CRON_TZ=Asia/Tokyo @daily", {"cron": {"schedule": "@daily", "timeZone": "Asia/Tokyo"}}),
-        ("@every 90m", {"interval": {"seconds": 5400}}),
-        ("@every 1h0.5s", {"interval": {"seconds": 3600}}),
-        ("@every 10ms", {"interval": {"seconds": 1}}),
-        ("@every day", {"cron": {"schedule": "@every day", "timeZone": "Etc/UTC"}}),
+        ("*/5 * * * *", "*/5 * * * *", "Etc/UTC"),
+        ("  0  3 ? * MON ", "0 3 * * MON", "Etc/UTC"),
+        ("@weekly", "@weekly", "Etc/UTC"),
+        ("CRON_TZ=Asia/Tokyo @daily", "@daily", "Asia/Tokyo"),
+        ("@every 90m", "0 */2 * * *", "Etc/UTC"),
+        ("@every 1h0.5s", "0 * * * *", "Etc/UTC"),
+        ("@every 10ms", "* * * * *", "Etc/UTC"),
+        ("@every 9000h", "@yearly", "Etc/UTC"),
+        ("@every day", "@every day", "Etc/UTC"),
     ],
 )
-def test_each_form_of_a_schedule_becomes_a_trigger(schedule: str, trigger: dict[str, Any]) -> None:
-    assert trigger_of(schedule, "Etc/UTC")[0] == trigger
+def test_each_form_of_a_schedule_is_carried_over(schedule: str, expected: str, time_zone: str) -> None:
+    assert schedule_of(schedule, "Etc/UTC")[0] == {"schedule": expected, "timeZone": time_zone}
 
 
 @pytest.mark.parametrize(
@@ -38,5 +37,5 @@ def test_each_form_of_a_schedule_becomes_a_trigger(schedule: str, trigger: dict[
     ],
 )
 def test_days_that_the_controllers_match_differently_are_said(schedule: str, differs: bool) -> None:
-    _, notes = trigger_of(schedule, "Etc/UTC")
+    _, notes = schedule_of(schedule, "Etc/UTC")
     assert [note.path for note in notes] == ([("spec", "schedule")] if differs else [])

@@ -58,12 +58,12 @@ def test_a_schedule_that_begins_with_a_star_needs_quotes(
 @pytest.mark.parametrize(
     ("version", "kind", "todo"),
     [
-        ("argoproj.io/v1alpha1", "CronWorkflow", "put the container of the step that trains into spec.template.job"),
-        ("argoproj.io/v1alpha1", "Workflow", "put the container of the step that trains into spec.template.job"),
-        ("apps.kubedl.io/v1alpha1", "Cron", "workload.spec of its spec.template into spec.template.workload"),
+        ("argoproj.io/v1alpha1", "CronWorkflow", "put the container of the step that trains into spec.template.spec"),
+        ("argoproj.io/v1alpha1", "Workflow", "put the container of the step that trains into spec.template.spec"),
+        ("apps.kubedl.io/v1alpha1", "Cron", "workload.spec of its spec.template into spec.template"),
         ("training.kubedl.io/v1alpha1", "TFJob", "it has no schedule; put its apiVersion, kind and spec into"),
         ("kubeflow.org/v1", "PyTorchJob", "it has no schedule; put its apiVersion, kind and spec into"),
-        ("batch/v1", "Job", "it has no schedule; put its spec into spec.template.job of a RecurringTrainingJob"),
+        ("batch/v1", "Job", "it has no schedule; put its spec into spec.template.spec of a RecurringTrainingJob"),
     ],
 )
 def test_another_kind_that_trains_is_named_with_where_its_parts_belong(

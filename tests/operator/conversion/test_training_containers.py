@@ -38,7 +38,7 @@ def test_the_container_that_trains_is_named_beside_a_helper(
 ) -> None:
     containers = [train, MONITOR] if is_first else [MONITOR, train]
     spec, messages = job_and_messages(tmp_path, capsys, *containers)
-    assert spec["template"]["trainingContainers"] == ["train"]
+    assert spec["trainingContainers"] == ["train"]
     assert "train has the GPUs or the batch size, so it trains and its log is read, and monitor gets no" in messages
 
 
@@ -48,16 +48,16 @@ def test_the_batch_size_of_a_helper_is_not_that_of_the_training(
     server = {"name": "server", "image": "a", "args": ["--batch-size=8"]}
     spec, _ = job_and_messages(tmp_path, capsys, server, {**BY_ARGUMENT, "resources": GPU})
     assert spec["batchSize"]["default"] == 64
-    assert spec["template"]["job"]["template"]["spec"]["containers"][0] == server
+    assert spec["template"]["spec"]["template"]["spec"]["containers"][0] == server
 
 
 def test_which_of_several_containers_trains_is_said_to_be_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec, messages = job_and_messages(tmp_path, capsys, MONITOR, {"name": "main", "image": "a"})
-    assert "trainingContainers" not in spec["template"]
+    assert "trainingContainers" not in spec
     assert "which of monitor, main trains is not known, because none of them has GPUs" in messages
-    assert "the log of monitor is read; set spec.template.trainingContainers" in messages
+    assert "monitor, the first, gets Wattloop's variables, and its log is read; set spec.trainingContainers" in messages
 
 
 def test_one_container_or_several_that_all_train_need_no_name() -> None:

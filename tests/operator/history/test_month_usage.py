@@ -73,7 +73,7 @@ def test_price_and_carbon_are_those_of_the_tariff_and_unknown_without_one(store:
     body = job_body("own")
     tariff = Tariff.from_wire({"currency": "EUR", "perKilowattHour": "0.31", "gramsPerKilowattHour": 380})
     body["metadata"]["annotations"] = {TARIFF: tariff.to_annotation()}
-    body["spec"] |= {"queue": {"name": "research"}}
+    body["spec"]["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/queue-name": "research"}}
     store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
     (found,) = month_usages(store, MARCH)
     other = Tariffs(namespaces={NAMESPACE: Tariff(grams_per_kilowatt_hour=Decimal(100))})

@@ -18,9 +18,9 @@ from wattloop_operator.local.command import command_of
 INJECTED = {"WATTLOOP_BATCH_SIZE": "64", "WATTLOOP_SEED": "7"}
 
 
-def job_of(*containers: dict[str, Any], **template: Any) -> RecurringTrainingJob:
+def job_of(*containers: dict[str, Any], **spec: Any) -> RecurringTrainingJob:
     named = [{"name": f"c{index}", "image": "none", **container} for index, container in enumerate(containers)]
-    return job(template={"job": {"template": {"spec": {"containers": named}}}, **template})
+    return job(template={"spec": {"template": {"spec": {"containers": named}}}}, **spec)
 
 
 def env(**variables: str) -> list[dict[str, str]]:
@@ -56,8 +56,8 @@ def test_the_training_container_runs() -> None:
 
 def test_only_a_job_template_can_run_as_a_process() -> None:
     workload = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
-    with pytest.raises(InputError, match=r"job\.yaml: found a template without job"):
-        command_of(job(template={"workload": workload}), INJECTED, "job.yaml")
+    with pytest.raises(InputError, match=r"job\.yaml: found spec.template.kind JobSet, expected a Job"):
+        command_of(job(template=workload), INJECTED, "job.yaml")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_text_that_no_process_can_get_is_an_error_before_the_start(
     container: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     local = job(
-        template={"job": {"template": {"spec": {"containers": [{"name": "c0", "command": ["run"], **container}]}}}},
+        template={"spec": {"template": {"spec": {"containers": [{"name": "c0", "command": ["run"], **container}]}}}},
         **changes,
     )
     with pytest.raises(InputError, match=message):

@@ -101,9 +101,9 @@ class LocalTraining:
 def local_training(folder: Path, clock: Clock = "virtual", **spec: Any) -> Iterator[LocalTraining]:
     """A training that has started, on a node with one GPU."""
     container = {"name": "train", "image": "none", "command": ["sh", "-c", SCRIPT, str(folder / "end")]}
-    template = {"job": {"template": {"spec": {"containers": [container]}}}}
-    made = job(template=template, trigger={"interval": {"seconds": INTERVAL_SECONDS}}, **spec)
-    metadata = made.metadata.model_copy(update={"creation_timestamp": datetime.now(UTC)})
+    template = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    made = job(template=template, **spec)
+    metadata = made.metadata.model_copy(update={"creation_timestamp": datetime.now(UTC) - timedelta(hours=1)})
     with simulated_node(1, clock) as node, open_store(folder / "wattloop.db") as store, Watchdog() as watchdog:
         tokens = LocalTokens(watchdog.folder)
         service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)

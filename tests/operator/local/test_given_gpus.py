@@ -86,7 +86,7 @@ def test_a_training_sees_as_many_gpus_of_its_machine_as_the_manifest_requests(
     container: dict[str, object] = {"name": "train", "image": "none", "command": ["python", "train.py"]}
     container["resources"] = {"limits": {"nvidia.com/gpu": 1}}
     pod = {"restartPolicy": "Never", "containers": [container]}
-    local_job.job(ONE_PROCESS, template={"job": {"template": {"spec": pod}}})
+    local_job.job(ONE_PROCESS, template={"spec": {"template": {"spec": pod}}})
     assert main(["run", str(local_job.manifest), "--output", str(local_job.output), "--recurrences", "1"]) == 0
     uuids = [gpu.uuid for gpu in nvml_simulator.describe(state).gpus]
     seen, measured = json.loads((local_job.folder / "gpus").read_text())
@@ -104,7 +104,7 @@ def test_a_training_whose_variables_hide_the_gpu_says_so(
     container = {"name": "train", "image": "none", "command": ["python", "train.py"]}
     hidden = container | {"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": ""}]}
     pod = {"restartPolicy": "Never", "containers": [hidden]}
-    local_job.job(ONE_PROCESS, template={"job": {"template": {"spec": pod}}})
+    local_job.job(ONE_PROCESS, template={"spec": {"template": {"spec": pod}}})
     assert main(["run", str(local_job.manifest), "--output", str(local_job.output), "--recurrences", "1"]) == 0
     assert "check that CUDA_VISIBLE_DEVICES hides none of them" in capsys.readouterr().err
     (row,) = local_job.rows()

@@ -55,7 +55,7 @@ def local_backend(store: Store, folder: Path, watchdog: Watchdog) -> LocalBacken
 
 def job_of(*command: str) -> RecurringTrainingJob:
     container = {"name": "train", "image": "none", "command": list(command)}
-    return job(template={"job": {"template": {"spec": {"containers": [container]}}}})
+    return job(template={"spec": {"template": {"spec": {"containers": [container]}}}})
 
 
 def script_at_signal(folder: Path, at_signal: str) -> None:

@@ -43,7 +43,7 @@ def logs_job(folder: Path, script: str, **spec: Any) -> LocalJob:
     }
     local.job(
         script,
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         **{"reporting": {"source": "Logs"}, **spec},
     )
     return local
@@ -152,7 +152,7 @@ def test_a_metric_that_is_in_a_file_alone_is_read_from_what_each_run_adds(tmp_pa
     local.job(
         ROWS,
         reporting={"source": "File", "path": path},
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
     (tmp_path / "metrics.csv").write_text("epoch,accuracy\n1,0.9\n")
     assert local.run("--recurrences", "2") == 0

@@ -34,7 +34,7 @@ def test_a_target_that_no_size_reaches_ends_attempts_early_at_the_cheapest_size_
         batchSize={"default": 128, "candidates": [16, 32, 64, 128]},
         reporting={"source": "Logs"},
         power={"mode": "None"},
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
     )
     assert local_job.run("--recurrences", "5") == 0
     first, *others = local_job.rows()

@@ -107,7 +107,7 @@ def start(
         "env": [{"name": "TEST", "value": test}],
     }
     job.job(
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={
             "target": {"metric": "score", "direction": "Maximize", "threshold": "0.5"},
             "maxEpochs": 1,

@@ -139,7 +139,7 @@ def test_a_namespace_that_is_too_large_is_missing_for_its_viewers_alone(cluster:
     theirs = cluster.jobs[1]
     theirs["metadata"]["managedFields"] = [{"fieldsV1": "x" * MEBIBYTE}]
     assert browser.jobs("theirs") == ["theirs"]
-    theirs["spec"]["template"]["job"]["filler"] = "x" * MEBIBYTE
+    theirs["spec"]["template"]["spec"]["filler"] = "x" * MEBIBYTE
     cluster.now += MAX_AGE_SECONDS
     assert browser.jobs("ours") == browser.jobs("all") == [LONGEST]
     assert OTHERS not in browser.ask("/", "ours").text

@@ -126,11 +126,10 @@ def test_attempts_whose_jobs_name_one_plan_share_it() -> None:
         "kind": "RecurringTrainingJob",
         "metadata": {"name": DECIDED.spec.job_ref.name, "uid": DECIDED.spec.job_ref.uid, "namespace": "team"},
         "spec": {
-            "trigger": {"manual": {}},
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
             "batchSize": {"default": 64, "candidates": [64]},
             "power": {"mode": "None", "frequencyPlan": {"name": "mine"}},
-            "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+            "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
         },
     }
 

@@ -18,7 +18,7 @@ from wattloop_operator.store.store import Store
 
 def backend_after(count: int) -> ModelBackend:
     """A job of which this many recurrences have reached the target."""
-    backend = ModelBackend(job(trigger={"interval": {"seconds": 600}}))
+    backend = ModelBackend(job(schedule="*/10 * * * *"))
     for _ in range(count):
         name = backend.start_attempt()
         backend.report(name, epoch=5, metric=0.95, finished=True)

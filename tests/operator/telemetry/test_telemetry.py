@@ -100,10 +100,9 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
         {
             "metadata": {"name": "digits", "namespace": "team"},
             "spec": {
-                "trigger": {"manual": {}},
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
                 "batchSize": {"default": 64, "candidates": [64]},
-                "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+                "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": {
                 "active": ["digits-0-0"],

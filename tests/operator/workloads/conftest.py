@@ -28,10 +28,9 @@ def make_job() -> MakeJob:
                 "kind": "RecurringTrainingJob",
                 "metadata": {"name": "digits", "namespace": "team", "uid": "job-uid", "generation": 1},
                 "spec": {
-                    "trigger": {"manual": {}},
                     "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 7},
                     "batchSize": {"default": 64, "candidates": [32, 64]},
-                    "template": template or {"job": job},
+                    "template": template or {"spec": job},
                     **spec,
                 },
             }

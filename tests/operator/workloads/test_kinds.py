@@ -75,7 +75,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def template_of(kind: str, **spec: Any) -> dict[str, Any]:
-    return {"workload": {"apiVersion": API_VERSIONS[kind], "kind": kind, "spec": SPECS[kind] | spec}}
+    return {"apiVersion": API_VERSIONS[kind], "kind": kind, "spec": SPECS[kind] | spec}
 
 
 @pytest.fixture
@@ -143,9 +143,8 @@ def test_the_callback_of_hugging_face_finds_the_reporting_api_in_each_kind(
 def test_the_batch_is_shared_by_the_gpus_of_all_pods(kind: str, make_job: MakeJob) -> None:
     job = make_job(template=template_of(kind))
     assert devices_of(job) == 10
-    workload = job.spec.template.workload
-    assert workload is not None
-    assert kind_named(workload.api_version, workload.kind).pods(workload.spec.value) == 5
+    template = job.spec.template
+    assert kind_of_template(template).pods(template.spec.value) == 5
 
 
 def test_a_train_job_gets_the_environment_by_its_trainer_and_the_rest_by_a_patch_of_its_runtime(made: Made) -> None:
@@ -198,7 +197,7 @@ def test_a_users_patches_of_a_train_job_stay(made: Made) -> None:
     [
         ({"trainer": {"resourcesPerNode": {}}}, "trainer.numNodes is missing: Wattloop counts the nodes and GPUs"),
         ({"trainer": {"numNodes": 1}}, "trainer.resourcesPerNode is missing"),
-        ({"trainer": "x"}, r"spec\.template\.workload\.spec\.trainer: found 'x', expected an object"),
+        ({"trainer": "x"}, r"spec\.template\.spec\.trainer: found 'x', expected an object"),
         ({"runtimePatches": [{"manager": "wattloop.dev/operator"}]}, "reserved for Wattloop; remove its patch"),
         (
             {"trainer": {"numNodes": 1, "resourcesPerNode": {}, "env": [{"name": "WATTLOOP_JOB", "value": "x"}]}},
@@ -476,7 +475,7 @@ def test_each_kind_has_a_manifest_that_starts_as_it_stands(path: Path, recurrenc
     kind = kind_of_template(job.spec.template)
     assert kind in KINDS.values()
     made = manifest(job, recurrence_of(job), ADDRESSES)
-    assert kind.training_container(job.spec.template)
+    assert kind.training_containers(job.spec.template, job.spec.training_containers)
     assert NAME.replace("digits", job.metadata.name) == made["metadata"]["name"]
 
 

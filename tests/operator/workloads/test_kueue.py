@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template import Template
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase, WorkloadState
-from wattloop_operator.workloads.injection import TemplateError
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kueue import check_queue_labels, in_queue
+from wattloop_operator.workloads.workload_manifest import manifest
 
 CREATED = "2026-03-01T12:00:00Z"
 STARTED = datetime(2026, 3, 1, 12, 5, tzinfo=UTC)
@@ -126,16 +130,31 @@ JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
 
 
-@pytest.mark.parametrize(("label", "field"), [("queue-name", "name"), ("priority-class", "priorityClass")])
-def test_a_template_that_names_a_queue_or_a_priority_by_itself_is_refused(label: str, field: str) -> None:
+@pytest.mark.parametrize("label", ["queue-name", "priority-class"])
+def test_a_label_of_kueue_inside_of_a_workload_is_refused_and_one_of_the_workload_is_not(label: str) -> None:
     labels = {"labels": {f"kueue.x-k8s.io/{label}": "other"}}
     metadata = {"metadata": labels}
     templates: tuple[dict[str, Any], ...] = (
-        {**labels, "job": {"template": {"spec": PODS}}},
-        {"job": {"template": {**metadata, "spec": PODS}}},
-        {"workload": {**JOB_SET, "spec": {"replicatedJobs": [{"template": metadata}]}}},
-        {"workload": {**TRAIN_JOB, "spec": {"runtimeRef": {"name": "torch-distributed"}, **labels}}},
+        {"spec": {"template": {**metadata, "spec": PODS}}},
+        {**JOB_SET, "spec": {"replicatedJobs": [{"template": metadata}]}},
+        {**TRAIN_JOB, "spec": {"runtimeRef": {"name": "torch-distributed"}, **labels}},
     )
     for template in templates:
-        with pytest.raises(TemplateError, match=rf"{label}: other; write it into spec\.queue\.{field},"):
+        with pytest.raises(TemplateError, match=rf"{label}: other; write it into spec\.template\.metadata\.labels,"):
             check_queue_labels(Template.model_validate(template))
+    check_queue_labels(Template.model_validate({**metadata, "spec": {"template": {"spec": PODS}}}))
+
+
+def test_the_labels_of_kueue_are_those_of_the_workload_alone_and_change_nothing_that_is_trained(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: Callable[[RecurringTrainingJob], TrainingRecurrence]
+) -> None:
+    plain = {"metadata": {"labels": {"app": "digits"}}, "spec": {"template": {"spec": PODS}}}
+    queue = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "low"}
+    queued = {**plain, "metadata": {"labels": {"app": "digits", **queue}}}
+    job, without = make_job(template=queued), make_job(template=plain)
+    made = manifest(job, recurrence_of(job), ClusterAddresses())
+    pod = made["spec"]["template"]["metadata"]["labels"]
+    assert made["metadata"]["labels"] == {**pod, **queue}
+    assert pod["app"] == "digits"
+    assert job.spec.template.queue == "team-a"
+    assert job.spec.template.digest == without.spec.template.digest

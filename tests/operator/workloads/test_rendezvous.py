@@ -9,7 +9,7 @@ import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
+from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.rendezvous import service
 from wattloop_operator.workloads.workload_manifest import manifest
 
@@ -19,16 +19,15 @@ ADDRESSES = ClusterAddresses(report_url="https://reports:8080")
 
 def indexed(*containers: dict[str, Any], **pod: Any) -> dict[str, Any]:
     spec = {"containers": list(containers) or [{"name": "train", "image": "train:1"}], **pod}
-    return {"job": {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": spec}}}
+    return {"spec": {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": spec}}}
 
 
-def test_pods_with_a_rendezvous_find_the_first_one(
+def test_the_pods_of_an_indexed_job_find_the_first_one(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     proxy = {"name": "proxy", "image": "proxy:1"}
     own = {"name": "train", "image": "train:1", "env": [{"name": "PET_NNODES", "value": "1:2"}]}
-    template = {**indexed(own, proxy), "trainingContainers": ["train"], "rendezvous": {"port": 23456}}
-    job = make_job(template=template)
+    job = make_job(template=indexed(own, proxy))
     recurrence = recurrence_of(job)
     made = manifest(job, recurrence, ADDRESSES)
     name = recurrence.metadata.name
@@ -38,11 +37,11 @@ def test_pods_with_a_rendezvous_find_the_first_one(
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert {key: value for key, value in variables.items() if not key.startswith("WATTLOOP_")} == {
         "MASTER_ADDR": f"{name}-0.{name}",
-        "MASTER_PORT": "23456",
+        "MASTER_PORT": "29500",
         "RANK": index,
         "WORLD_SIZE": "2",
         "PET_MASTER_ADDR": f"{name}-0.{name}",
-        "PET_MASTER_PORT": "23456",
+        "PET_MASTER_PORT": "29500",
         "PET_NODE_RANK": index,
         "PET_NNODES": "1:2",
     }
@@ -53,7 +52,7 @@ def test_pods_with_a_rendezvous_find_the_first_one(
 def test_the_service_of_a_rendezvous_is_headless_and_selects_the_pods(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
-    job = make_job(template={**indexed(), "rendezvous": {}})
+    job = make_job(template=indexed())
     recurrence = recurrence_of(job)
     made, workload = service(job, recurrence), manifest(job, recurrence, ADDRESSES)
     assert made is not None
@@ -67,18 +66,21 @@ def test_the_service_of_a_rendezvous_is_headless_and_selects_the_pods(
     assert [port["port"] for port in made["spec"]["ports"]] == [29500]
 
 
-def test_without_a_rendezvous_there_is_no_service(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "train:1"}]}}}},
+        indexed(subdomain="own"),
+        indexed(hostname="own"),
+    ],
+    ids=["not indexed", "with a subdomain", "with a hostname"],
+)
+def test_other_pods_get_no_service_and_keep_their_names(
+    template: dict[str, Any], make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
-    job = make_job(template=indexed())
+    job = make_job(template=template)
     assert service(job, recurrence_of(job)) is None
-    assert "subdomain" not in manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize("pod", [{"subdomain": "own"}, {"hostname": "own"}])
-def test_a_rendezvous_of_pods_with_host_names_of_their_own_is_refused(
-    pod: dict[str, str], make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    job = make_job(template={**indexed(**pod), "rendezvous": {}})
-    with pytest.raises(TemplateError, match="remove hostname and subdomain"):
-        manifest(job, recurrence_of(job), ADDRESSES)
+    pod, own = manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"], job.spec.template.spec.value
+    written = own["template"]["spec"]
+    assert (pod.get("subdomain"), pod.get("hostname")) == (written.get("subdomain"), written.get("hostname"))
+    assert not {"MASTER_ADDR", "RANK"} & {each["name"] for each in pod["containers"][0]["env"]}

@@ -486,8 +486,8 @@ def test_the_image_of_a_job_set_is_that_of_its_first_job_that_trains() -> None:
     assert image_of(other, of_job("2", "", "train"), of_job("10", OTHER_DIGEST, "train")) is None
 
 
-def test_the_training_container_is_the_first_that_trains() -> None:
+def test_the_training_containers_are_the_named_ones_in_their_order_or_else_the_first() -> None:
     containers = [{"name": "proxy"}, {"name": "train"}, {"name": "evaluate"}]
-    template = Template(job={"template": {"spec": {"containers": containers}}})
-    assert JOB.training_container(template) == "proxy"
-    assert JOB.training_container(template.model_copy(update={"training_containers": ("evaluate", "train")})) == "train"
+    template = Template(spec={"template": {"spec": {"containers": containers}}})
+    assert JOB.training_containers(template, None) == ["proxy"]
+    assert JOB.training_containers(template, ("evaluate", "train")) == ["train", "evaluate"]

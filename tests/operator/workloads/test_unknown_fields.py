@@ -11,7 +11,6 @@ from wattloop_operator.workloads.unknown_fields import unknown_field
 
 POD = {"spec": {"containers": [{"name": "a"}, {"name": "b", "imagePullPolcy": "Always"}]}}
 TRAIN_SET = {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": {"workers": {"template": POD}}}
-OTHER = {"workload": TRAIN_SET}
 FIELD = "spec.containers[1].imagePullPolcy"
 CANNOT = 'TrainSet in version "v1" cannot be handled as a TrainSet: strict decoding error: '
 
@@ -19,18 +18,17 @@ CANNOT = 'TrainSet in version "v1" cannot be handled as a TrainSet: strict decod
 @pytest.mark.parametrize(
     ("template", "paths", "named"),
     [
-        ({"job": {"template": POD}}, [f"spec.template.{FIELD}"], f"spec.template.job.template.{FIELD}"),
-        (OTHER, [f"spec.workers.template.{FIELD}"], f"template.workload.spec.workers.template.{FIELD}"),
-        (OTHER, ["spec.added", f"spec.workers.template.{FIELD}"], FIELD),
-        (OTHER, ["spec.added", "metadata.labels", "spec.workers[7]", "", 'a\\"b'], ""),
+        ({"spec": {"template": POD}}, [f"spec.template.{FIELD}"], f"spec.template.spec.template.{FIELD}"),
+        (TRAIN_SET, [f"spec.workers.template.{FIELD}"], f"spec.template.spec.workers.template.{FIELD}"),
+        (TRAIN_SET, ["spec.added", f"spec.workers.template.{FIELD}"], FIELD),
+        (TRAIN_SET, ["spec.added", "metadata.labels", "spec.workers[7]", "", 'a\\"b'], ""),
     ],
 )
 def test_a_field_that_the_api_server_would_drop_is_named_by_its_path_in_the_template(
     template: dict[str, Any], paths: list[str], named: str
 ) -> None:
     rejection = CANNOT + ", ".join(f'unknown field "{path}"' for path in paths)
-    sent = {"spec": template["workload"]["spec"] if "workload" in template else template["job"]}
-    found = unknown_field(Template.model_validate(template), sent, rejection)
+    found = unknown_field(Template.model_validate(template), {"spec": template["spec"]}, rejection)
     assert (found is not None) == bool(named)
     assert found is None or f"{named}: found 'Always', expected no field of this name" in str(found)
 
@@ -44,6 +42,6 @@ def test_a_field_of_a_variable_is_found_behind_those_that_wattloop_puts_before_i
         return {"template": {"spec": {"containers": [{"name": "a", "env": env}]}}}
 
     rejection = f'{CANNOT}unknown field "spec.template.spec.containers[0].env[{index}].secretKeyRef"'
-    found = unknown_field(Template.model_validate({"job": job(own)}), {"spec": job(injected + own)}, rejection)
+    found = unknown_field(Template.model_validate({"spec": job(own)}), {"spec": job(injected + own)}, rejection)
     assert (found is not None) == named
-    assert found is None or "spec.template.job.template.spec.containers[0].env[1].secretKeyRef: found" in str(found)
+    assert found is None or "spec.template.spec.template.spec.containers[0].env[1].secretKeyRef: found" in str(found)

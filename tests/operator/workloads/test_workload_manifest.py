@@ -45,8 +45,8 @@ def test_more_gpus_than_a_status_can_hold_are_refused(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, pods: int, is_job: bool
 ) -> None:
     spec = {"parallelism": pods, "template": {"spec": {"containers": [{"name": "a", "image": "a", "resources": GPUS}]}}}
-    other = {"workload": {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": spec}}
-    job = make_job(template={"job": spec} if is_job else other)
+    other = {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": spec}
+    job = make_job(template={"spec": spec} if is_job else other)
     with pytest.raises(TemplateError, match="GPUs in all of its pods, expected at most 1000000; reduce the number"):
         manifest(job, recurrence_of(job), ADDRESSES)
     assert devices_of(job) == 0
@@ -107,9 +107,7 @@ def test_only_training_containers_get_the_environment(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     both = [{"name": "train", "image": "a"}, {"name": "log", "image": "b"}]
-    job = make_job(
-        template={"trainingContainers": ["train"], "job": {"template": {"spec": {"containers": both}}}},
-    )
+    job = make_job(template={"spec": {"template": {"spec": {"containers": both}}}}, trainingContainers=["train"])
     train, log = containers(manifest(job, recurrence_of(job), ADDRESSES))
     assert "env" in train
     assert log == both[1]
@@ -141,7 +139,7 @@ def test_all_gpus_of_all_pods_share_a_batch(
         {} if parallelism is None else {"parallelism": parallelism}
     )
     job = make_job(
-        template={"job": spec},
+        template={"spec": spec},
         batchSize={"default": 64, "candidates": [64], "scope": scope},
     )
     read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
@@ -222,7 +220,7 @@ def test_a_training_that_wattloop_ends_gets_a_short_time_for_it_unless_the_user_
     pod: dict[str, Any] = {"containers": [{"name": "train", "image": "train:1"}]}
     if given is not None:
         pod["terminationGracePeriodSeconds"] = given
-    job = make_job(template={"job": {"template": {"spec": pod}}}, reporting={"source": source})
+    job = make_job(template={"spec": {"template": {"spec": pod}}}, reporting={"source": source})
     found = manifest(job, recurrence_of(job), ClusterAddresses())["spec"]["template"]["spec"]
     assert found.get("terminationGracePeriodSeconds") == expected
 
@@ -254,7 +252,7 @@ def test_a_job_does_not_retry_unless_the_user_sets_it(
     recurrence_of: RecurrenceOf,
 ) -> None:
     spec = {"template": {"spec": {"containers": [{"name": "train", "image": "a"}]}}, **given}
-    job = make_job(template={"job": spec})
+    job = make_job(template={"spec": spec})
     made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
     assert made["backoffLimit"] == limit
     rules = made.get("podFailurePolicy", {}).get("rules", [])
@@ -265,7 +263,7 @@ def test_the_users_restart_policy_is_retained(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     pod = {"restartPolicy": "OnFailure", "containers": [{"name": "train", "image": "a"}]}
-    job = make_job(template={"job": {"template": {"spec": pod}}})
+    job = make_job(template={"spec": {"template": {"spec": pod}}})
     made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
     assert made["template"]["spec"]["restartPolicy"] == "OnFailure"
     assert "podFailurePolicy" not in made
@@ -283,8 +281,12 @@ def test_the_template_is_not_modified(
 @pytest.mark.parametrize(
     ("pod", "names", "message"),
     [
-        ({"env": [{"name": "WATTLOOP_BATCH_SIZE", "value": "1"}]}, None, "sets WATTLOOP_BATCH_SIZE"),
-        ({}, ["main"], "trainingContainers names main, but the containers are train"),
+        (
+            {"env": [{"name": "WATTLOOP_BATCH_SIZE", "value": "1"}]},
+            None,
+            "found 'WATTLOOP_BATCH_SIZE', expected a name that does not begin with WATTLOOP_",
+        ),
+        ({}, ["main"], "trainingContainers: found 'main', expected a name of a container of the pod \\(train\\)"),
     ],
 )
 def test_a_template_that_conflicts_with_the_injection_is_rejected(
@@ -295,10 +297,7 @@ def test_a_template_that_conflicts_with_the_injection_is_rejected(
     recurrence_of: RecurrenceOf,
 ) -> None:
     container = {"name": "train", "image": "a", **pod}
-    template = {"job": {"template": {"spec": {"containers": [container]}}}} | (
-        {} if names is None else {"trainingContainers": names}
-    )
-    job = make_job(template=template)
+    job = make_job(container, **({} if names is None else {"trainingContainers": names}))
     with pytest.raises(TemplateError, match=message):
         manifest(job, recurrence_of(job), ADDRESSES)
 
@@ -316,7 +315,7 @@ def job_set(**worker: Any) -> dict[str, Any]:
 def test_every_pod_template_of_another_kind_gets_the_injection(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
-    job = make_job(template={"workload": job_set()})
+    job = make_job(template=job_set())
     made = manifest(job, recurrence_of(job), ADDRESSES)
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -331,7 +330,7 @@ def test_a_kind_without_pod_templates_is_refused(
     for kind, place in (("TrainSet", "an object whose spec has containers"), ("JobSet", "spec.replicatedJobs")):
         group = "jobset.x-k8s.io/v1alpha2" if kind == "JobSet" else "example.com/v1"
         workload = {"apiVersion": group, "kind": kind, "spec": {"runtimeRef": {"name": "x"}}}
-        job = make_job(template={"workload": workload})
+        job = make_job(template=workload)
         with pytest.raises(TemplateError, match=rf"the spec of this {kind} contains no pod template \({place}"):
             manifest(job, recurrence_of(job), ADDRESSES)
 
@@ -395,6 +394,6 @@ def test_the_pods_status_keeps_the_end_of_the_log_of_a_failed_init_container(
 ) -> None:
     init = {"name": "fetch", "image": "curl:1", **given}
     pod = {"containers": [{"name": "train", "image": "train:1"}], "initContainers": [init]}
-    job = make_job(template={"job": {"template": {"spec": pod}}})
+    job = make_job(template={"spec": {"template": {"spec": pod}}})
     made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"]["initContainers"]
     assert [each["terminationMessagePolicy"] for each in made] == [policy]

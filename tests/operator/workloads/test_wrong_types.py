@@ -67,10 +67,12 @@ WRONG = ["x", 5, -1, 10**400, 1.5, True, None, [], {}, ["x"], [None], [[]], {"x"
 
 def template_of(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     if kind == "Job":
-        return {"job": spec, "rendezvous": {}}
-    api_version, names = API_VERSIONS.get(kind, "example.com/v1"), [] if kind == "TrainJob" else ["train"]
-    workload = {"workload": {"apiVersion": api_version, "kind": kind, "spec": spec}}
-    return workload | ({"trainingContainers": names} if names else {})
+        return {"spec": spec}
+    return {"apiVersion": API_VERSIONS.get(kind, "example.com/v1"), "kind": kind, "spec": spec}
+
+
+def names_of(kind: str) -> dict[str, Any]:
+    return {} if kind in ("Job", "TrainJob") else {"trainingContainers": ["train"]}
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -101,11 +103,12 @@ def test_a_value_of_any_type_at_any_place_starts_or_is_refused_with_its_place(
     for path in places(spec):
         for wrong in WRONG:
             try:
-                job = make_job(template=template_of(kind, replaced(spec, path, wrong)), output=output)
+                template = template_of(kind, replaced(spec, path, wrong))
+                job = make_job(template=template, output=output, **names_of(kind))
             except ValidationError:
                 continue
             assert devices_of(job) >= 0
-            kind_of_template(job.spec.template).training_container(job.spec.template)
+            kind_of_template(job.spec.template).training_containers(job.spec.template, None)
             try:
                 manifest(job, recurrence, ADDRESSES)
             except TemplateError as error:
@@ -133,10 +136,10 @@ def test_a_wrong_type_in_another_kinds_template_is_named_with_its_field(
     path: Path, wrong: object, message: str, make_job: MakeJob, recurrence_of: RecurrenceOf
 ) -> None:
     spec = replaced(PYTORCH_JOB, ("pytorchReplicaSpecs", "Worker", "template", *path), wrong)
-    job = make_job(template=template_of("PyTorchJob", spec))
+    job = make_job(template=template_of("PyTorchJob", spec), **names_of("PyTorchJob"))
     with pytest.raises(TemplateError) as raised:
         manifest(job, recurrence_of(make_job()), ADDRESSES)
-    assert str(raised.value) == f"spec.template.workload.spec.pytorchReplicaSpecs.Worker.template{message}"
+    assert str(raised.value) == f"spec.template.spec.pytorchReplicaSpecs.Worker.template{message}"
     assert devices_of(job) == 0
     assert not_supported(job) is not None
 
@@ -144,6 +147,6 @@ def test_a_wrong_type_in_another_kinds_template_is_named_with_its_field(
 @pytest.mark.parametrize("field", ["parallelism", "completions"])
 def test_a_number_of_pods_of_a_wrong_type_is_named(field: str, make_job: MakeJob, recurrence_of: RecurrenceOf) -> None:
     job = make_job(template=template_of("Job", JOB | {field: "many"}))
-    with pytest.raises(TemplateError, match=rf"^spec\.template\.job\.{field}: found 'many', expected a whole number$"):
+    with pytest.raises(TemplateError, match=rf"^spec\.template\.spec\.{field}: found 'many', expected a whole number$"):
         manifest(job, recurrence_of(make_job()), ADDRESSES)
-    assert kind_of_template(job.spec.template).training_container(job.spec.template) == "train"
+    assert kind_of_template(job.spec.template).training_containers(job.spec.template, None) == ["train"]

@@ -47,11 +47,14 @@ class KilledError(Exception):
 
 
 def job(**changes: Any) -> RecurringTrainingJob:
-    """A job with these fields of its spec changed, in wire form; of the batch sizes, those fields alone."""
+    """A job with these fields of its spec changed, in wire form; of the batch sizes, those fields alone.
+
+    None removes a field. `START` is the first slot.
+    """
     spec: dict[str, Any] = {
-        "trigger": {"interval": {"seconds": 3600}},
+        "schedule": None if changes.get("continuous") else "0 * * * *",
         "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
-        "template": {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits"}]}}}},
+        "template": {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "digits"}]}}}},
         **changes,
         "batchSize": {"default": 64, "candidates": [16, 32, 64, 128], **changes.get("batchSize", {})},
     }
@@ -64,9 +67,9 @@ def job(**changes: Any) -> RecurringTrainingJob:
                 "namespace": KEY.namespace,
                 "uid": "job-uid",
                 "generation": 1,
-                "creationTimestamp": "2026-03-01T12:00:00Z",
+                "creationTimestamp": "2026-03-01T11:59:59Z",
             },
-            "spec": spec,
+            "spec": {name: value for name, value in spec.items() if value is not None},
         }
     )
 
@@ -220,7 +223,8 @@ class ModelBackend:
     def change_spec(self, **changes: Any) -> None:
         """The user edits the job. The fields are in wire form."""
         wire = self.job.to_wire()
-        wire["spec"] = {**wire["spec"], **changes}
+        spec = {**wire["spec"], **changes}
+        wire["spec"] = {name: value for name, value in spec.items() if value is not None}
         wire["metadata"]["generation"] += 1
         self.job = RecurringTrainingJob.from_wire(wire)
 

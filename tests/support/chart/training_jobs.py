@@ -10,11 +10,12 @@ JOB = {
     "kind": "RecurringTrainingJob",
     "metadata": {"name": "digits"},
     "spec": {
-        "trigger": {"manual": {}},
         "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
         "batchSize": {"default": 64, "candidates": [64]},
         "template": {
-            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "x:1"}]}}}
+            "spec": {
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "x:1"}]}}
+            }
         },
     },
 }
@@ -24,5 +25,5 @@ def job(workload: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     made = copy.deepcopy(JOB)
     made["spec"] |= spec  # type: ignore[operator]
     if workload is not None:
-        made["spec"]["template"] = {"workload": workload}  # type: ignore[index]
+        made["spec"]["template"] = workload  # type: ignore[index]
     return made

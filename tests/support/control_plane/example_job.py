@@ -79,8 +79,7 @@ class ExampleJob:
 
     def set(self, place: Place, **fields: Any) -> None:
         """Set fields of an object inside of the spec of its workloads; not yet applied."""
-        template = self.manifest["spec"]["template"]
-        target = template["job"] if "job" in template else template["workload"]["spec"]
+        target = self.manifest["spec"]["template"]["spec"]
         for step in place:
             target = target[step] if isinstance(step, int) else target.setdefault(step, {})
         target.update(fields)
@@ -93,8 +92,8 @@ class ExampleJob:
     @property
     def kind(self) -> tuple[str, str]:
         """API version and kind of its workloads."""
-        workload = self.manifest["spec"]["template"].get("workload", {})
-        return workload.get("apiVersion", "batch/v1"), workload.get("kind", "Job")
+        template = self.manifest["spec"]["template"]
+        return template.get("apiVersion", "batch/v1"), template.get("kind", "Job")
 
     def pods_of(self, attempt: int = 0) -> list[Object]:
         """Wait for the pods of an attempt that have not ended."""
@@ -199,7 +198,8 @@ def example_job(name: str, driven: DrivenJob, **spec: Any) -> ExampleJob:
     """
     path = _MANIFESTS / f"{name.partition('@')[0]}.yaml"
     manifest: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    manifest["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first", **spec}
+    manifest["spec"].pop("schedule", None)
+    manifest["spec"] |= {"runRequest": "first", **spec}
     key = JobKey(driven.key.namespace, manifest["metadata"]["name"])
     return ExampleJob(replace(driven, key=key), manifest, EXAMPLES[name])
 

@@ -13,12 +13,11 @@ def job_manifest(name: str = "digits", **spec: Any) -> dict[str, Any]:
         "kind": "RecurringTrainingJob",
         "metadata": {"name": name},
         "spec": {
-            "trigger": {"manual": {}},
             "runRequest": "first",
             "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
             "batchSize": {"default": 64, "candidates": [32, 64]},
             "power": {"mode": "None"},
-            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+            "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
             **spec,
         },
     }

@@ -35,10 +35,10 @@ def job_body(name: str, status: dict[str, Any] | None = None) -> dict[str, Any]:
         "kind": "RecurringTrainingJob",
         "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "generation": 1},
         "spec": {
-            "trigger": {"cron": {"schedule": "0 3 * * *"}},
+            "schedule": "0 3 * * *",
             "objective": {"energyWeightPercent": 50, "target": {"metric": "accuracy", "threshold": "0.95"}},
             "batchSize": {"default": 32, "candidates": list(SIZES)},
-            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+            "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         },
         "status": STATUS if status is None else status,
     }

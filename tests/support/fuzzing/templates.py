@@ -57,10 +57,10 @@ class TemplateTarget:
 
     tokens = (
         b"[" * 40, b"]" * 40, b"[" * 2000, b'{"a":' * 40, b"}" * 40, b'{"a":' * 1000, b'"x": ', b"," * 9000,
-        b'"' + b"x" * 1000 + b'"', b'"job": ', b'"workload": ', b'"template": ', b'"spec": ', b'"containers": [',
+        b'"' + b"x" * 1000 + b'"', b'"template": ', b'"spec": ', b'"containers": [',
         b'"initContainers": [', b'"env": [', b'"volumes": [', b'"volumeMounts": [', b'"resources": ', b'"limits": ',
         b'"nvidia.com/gpu": ', b'"name": ', b'"labels": ', b'"annotations": ', b'"metadata": null', b'"spec": []',
-        b'"rendezvous": {}', b'"trainingContainers": ["train"]', b'"completionMode": "Indexed"', b'"parallelism": 1e9',
+        b'"apiVersion": "batch/v1"', b'"kind": "Job"', b'"completionMode": "Indexed"', b'"parallelism": 1e9',
         b"null", b"true", b"-0.0", b"1e999", b"NaN", b"9" * 30, b"9" * 5000, b'"\\ud800"', b'"\\u0000"', b'"\\"', b"\\",
         b'"items": [', b'"object": ', b"&a ", b"*a", b"<<: *a", b"\xff", b"\xef\xbb\xbf", b"]}}",
     )  # fmt: skip
@@ -73,7 +73,7 @@ class TemplateTarget:
     def seeds(self) -> list[bytes]:
         """Templates of jobs and of other kinds, and such as an earlier version did not survive."""
         plain = job_manifest()["spec"]["template"]
-        container = plain["job"]["template"]["spec"]["containers"][0]
+        container = plain["spec"]["template"]["spec"]["containers"][0]
         gpus = container | {"resources": {"limits": {"nvidia.com/gpu": 2}}, "env": [{"name": "A", "value": "1"}]}
         mounted = gpus | {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
         pod = {"containers": [gpus, mounted | {"name": "other"}], "volumes": [{"name": "data", "emptyDir": {}}]}
@@ -81,16 +81,16 @@ class TemplateTarget:
         job_set = {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": {"template": {"spec": pod}}}}]}
         templates: list[dict[str, Any]] = [
             plain,
-            {"job": {"template": {"spec": pod}}, "trainingContainers": ["train"], "labels": {"a": "b"}},
-            {"job": indexed, "rendezvous": {"port": 29500}},
-            {"workload": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": job_set}},
-            {"workload": {"apiVersion": "x.io/v1", "kind": "X", "spec": {"template": {"spec": pod}, "y": [[[]]]}}},
-            {"job": {"template": {"spec": pod | {"x": [0] * 300}}}},
-            {"job": {"template": {"spec": pod | {"x": "x" * 9_000}}}},
+            {"spec": {"template": {"spec": pod}}, "metadata": {"labels": {"a": "b"}}},
+            {"spec": indexed},
+            {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": job_set},
+            {"apiVersion": "x.io/v1", "kind": "X", "spec": {"template": {"spec": pod}, "y": [[[]]]}},
+            {"spec": {"template": {"spec": pod | {"x": [0] * 300}}}},
+            {"spec": {"template": {"spec": pod | {"x": "x" * 9_000}}}},
         ]
         nested = [json.dumps(plain).replace('"Never"', "[" * levels + "]" * levels) for levels in (20, 30, 150, 2000)]
-        yaml = "job: &a\n  template:\n    spec:\n      containers: [{name: train, image: x}]\n      y: [*a]\n"
-        merged = "x: &x {restartPolicy: Never}\njob:\n  template:\n    spec:\n      <<: *x\n      containers: []\n"
+        yaml = "spec: &a\n  template:\n    spec:\n      containers: [{name: train, image: x}]\n      y: [*a]\n"
+        merged = "x: &x {restartPolicy: Never}\nspec:\n  template:\n    spec:\n      <<: *x\n      containers: []\n"
         texts = [*map(json.dumps, templates), *nested, yaml, merged, "[]", "{}", "null"]
         return [text.encode() for text in texts]
 

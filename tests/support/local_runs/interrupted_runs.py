@@ -160,7 +160,7 @@ class _LineClock:
 def _write_job(local_job: LocalJob) -> None:
     container = {"name": "train", "image": "none", "command": TRAINING}
     local_job.job(
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}, **JOB
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}, **JOB
     )
 
 

@@ -114,9 +114,8 @@ class LocalJob:
             "kind": "RecurringTrainingJob",
             "metadata": {"name": name},
             "spec": {
-                "trigger": {"manual": {}},
                 "objective": {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 20},
-                "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+                "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
                 **spec,
                 "batchSize": {"default": 32, "candidates": [8, 16, 32], **spec.get("batchSize", {})},
             },

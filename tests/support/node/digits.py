@@ -30,7 +30,7 @@ def digits_job(name: str = "digits", *, gpus: int = 1, **spec: Any) -> Object:
 
 def container_of(job: Object) -> Object:
     """The training container of a manifest."""
-    container: Object = job["spec"]["template"]["job"]["template"]["spec"]["containers"][0]
+    container: Object = job["spec"]["template"]["spec"]["template"]["spec"]["containers"][0]
     return container
 
 

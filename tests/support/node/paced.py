@@ -50,7 +50,6 @@ def paced_job(
         spec: Fields of the spec to replace.
     """
     fields: dict[str, Any] = {
-        "trigger": {"manual": {}},
         "batchSize": {"default": 256, "candidates": [32, 64, 256]},
         "objective": {"target": {"metric": "progress", "threshold": "1"}, "maxEpochs": 40},
     }
@@ -60,7 +59,7 @@ def paced_job(
     variables = {"EPOCH_SECONDS": str(epoch_seconds), **(environment or {})}
     container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
     container["volumeMounts"] = [{"name": _SCRIPTS, "mountPath": _FOLDER, "readOnly": True}]
-    pod = job["spec"]["template"]["job"]["template"]["spec"]
+    pod = job["spec"]["template"]["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": _SCRIPTS, "configMap": {"name": _SCRIPTS}}]
     pod["terminationGracePeriodSeconds"] = 2
     return job

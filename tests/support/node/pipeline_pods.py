@@ -61,6 +61,7 @@ def pipeline_job(**spec: object) -> Object:
     scripts and PyTorch mounted, and a training that ends when a test wants it.
     """
     job: Object = copy.deepcopy(yaml.safe_load((EXAMPLE / "two-nodes.yaml").read_text(encoding="utf-8")))
+    del job["spec"]["schedule"]
     job["spec"].update(spec)
     container = container_of(job)
     container["image"] = container_of(digits_job())["image"]
@@ -74,7 +75,7 @@ def pipeline_job(**spec: object) -> Object:
     container["volumeMounts"] = [
         {"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in volumes.items()
     ]
-    pod = job["spec"]["template"]["job"]["template"]["spec"]
+    pod = job["spec"]["template"]["spec"]["template"]["spec"]
     pod["volumes"] = [{"name": name} | source for name, (_, source) in volumes.items()]
     pod["terminationGracePeriodSeconds"] = 2
     return job

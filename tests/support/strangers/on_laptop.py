@@ -22,7 +22,7 @@ def local_job(stranger: Stranger, folder: Path, **spec: Any) -> LocalJob:
         "args": [*stranger.arguments],
         "env": [{"name": "DEVICE_PACE", "value": str(stranger.pace)}],
     }
-    template = {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
+    template = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
     local.job(name=stranger.name, **stranger.fields(template=template, **spec))
     for name in (stranger.script, DEVICE):
         shutil.copyfile(SCRIPTS / name, folder / name)

@@ -64,7 +64,7 @@ def node_job(stranger: Stranger, name: str, pace: float, **spec: Any) -> Object:
         {"name": _SCRIPTS, "mountPath": _SCRIPTS_IN_POD, "readOnly": True},
         {"name": _DATA, "mountPath": _DATA_IN_POD, "subPath": job["metadata"]["name"]},
     ]
-    pod = job["spec"]["template"]["job"]["template"]["spec"]
+    pod = job["spec"]["template"]["spec"]["template"]["spec"]
     pod["volumes"] = [
         {"name": _SCRIPTS, "configMap": {"name": _SCRIPTS}},
         {"name": _DATA, "persistentVolumeClaim": {"claimName": _DATA}},

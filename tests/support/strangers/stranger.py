@@ -53,7 +53,6 @@ class Stranger:
         """The fields of the spec that are the same on a laptop and in a cluster, and those that a test replaces."""
         target = {"metric": self.metric, "threshold": self.threshold, **self.target}
         return {
-            "trigger": {"manual": {}},
             "objective": {"target": target, "maxEpochs": self.max_epochs},
             "batchSize": {"default": self.default, "candidates": list(self.candidates)},
             **self.spec,

@@ -244,7 +244,7 @@ def _write_job(local_job: LocalJob, script: str, variables: Mapping[str, str]) -
     }
     local_job.job(
         script,
-        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        template={"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
         objective={"target": {"metric": "loss", "direction": "Minimize", "threshold": "1000000"}, "maxEpochs": 1},
         batchSize={"default": 64, "candidates": [64]},
         power={"mode": "None"},

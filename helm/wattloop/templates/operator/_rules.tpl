@@ -37,7 +37,7 @@
   resources: [workloads]
   verbs: [list]
 {{- end }}
-# A headless Service for the pods of each training whose template has rendezvous. It is deleted with its recurrence.
+# A headless Service for the pods of each indexed Job. It is deleted with its recurrence.
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create]

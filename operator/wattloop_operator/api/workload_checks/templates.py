@@ -8,7 +8,7 @@ from typing import Any
 
 from wattloop_operator.api.checks.manifest_problem import Path
 from wattloop_operator.api.template import Template
-from wattloop_operator.api.template_checks import pod_templates
+from wattloop_operator.api.template_checks import is_job, pod_templates
 from wattloop_operator.api.workload_checks.fields import wrong_fields
 from wattloop_operator.api.workload_checks.formats import Finding, wrong_annotations, wrong_labels
 from wattloop_operator.api.workload_checks.jobs import wrong_job
@@ -31,7 +31,7 @@ def wrong_workload(template: Mapping[str, Any]) -> list[Finding]:
 
     Example:
         >>> pod = {"spec": {"containers": [{"name": "train"}]}}
-        >>> [each.found for each in wrong_workload({"job": {"template": pod}})]
+        >>> [each.found for each in wrong_workload({"spec": {"template": pod}})]
         ['no image']
     """
     return list(itertools.islice(_of_fields(template), MAX_FINDINGS)) or list(
@@ -47,8 +47,9 @@ def _of_fields(template: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _of_rules(template: Mapping[str, Any]) -> Iterator[Finding]:
-    yield from wrong_labels(("labels",), template.get("labels") or {})
-    yield from wrong_annotations(("annotations",), template.get("annotations") or {})
+    metadata = template.get("metadata") or {}
+    yield from wrong_labels(("metadata", "labels"), metadata.get("labels") or {})
+    yield from wrong_annotations(("metadata", "annotations"), metadata.get("annotations") or {})
     for path, job in _jobs(template):
         yield from wrong_job(path, job)
     for path, pod in _pods(template):
@@ -59,13 +60,12 @@ def checked_part(template: Template) -> str:
     """What of a workload `wrong_workload` checks, as text; empty if it checks all of it.
 
     Example:
-        >>> checked_part(Template(workload={"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {}}))
+        >>> checked_part(Template(api_version="kubeflow.org/v1", kind="PyTorchJob", spec={}))
         'the pods of its PyTorchJob'
     """
-    workload = template.workload
-    if workload is None:
+    if template.is_job:
         return ""
-    group, kind = workload.api_version.partition("/")[0], workload.kind
+    group, kind = template.api_version.partition("/")[0], template.kind
     if (group, kind) == JOB_SET:
         return f"the Jobs of its {kind}"
     return (
@@ -74,25 +74,24 @@ def checked_part(template: Template) -> str:
 
 
 def _jobs(template: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-    if template.get("job") is not None:
-        yield ("job",), template["job"]
-    workload = template.get("workload")
-    if workload is None or _kind(workload) != JOB_SET:
+    spec = template["spec"]
+    if is_job(template):
+        yield ("spec",), spec
+    if _kind(template) != JOB_SET:
         return
-    replicated = (workload.get("spec") or {}).get("replicatedJobs")
+    replicated = spec.get("replicatedJobs")
     for index, each in enumerate(replicated if isinstance(replicated, list) else ()):
         made = each.get("template") if isinstance(each, dict) else None
         job = made.get("spec") if isinstance(made, dict) else None
         if isinstance(job, dict):
-            yield ("workload", "spec", "replicatedJobs", index, "template", "spec"), job
+            yield ("spec", "replicatedJobs", index, "template", "spec"), job
 
 
 def _pods(template: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    workload = template.get("workload")
-    if workload is not None and _kind(workload)[0] in GROUPS_WITH_PODS:
-        for path, pod in pod_templates(workload.get("spec")):
-            yield ("workload", "spec", *path), pod
+    if _kind(template)[0] in GROUPS_WITH_PODS:
+        for path, pod in pod_templates(template["spec"]):
+            yield ("spec", *path), pod
 
 
-def _kind(workload: Mapping[str, Any]) -> tuple[str, str]:
-    return str(workload.get("apiVersion")).partition("/")[0], str(workload.get("kind"))
+def _kind(template: Mapping[str, Any]) -> tuple[str, str]:
+    return str(template.get("apiVersion")).partition("/")[0], str(template.get("kind"))

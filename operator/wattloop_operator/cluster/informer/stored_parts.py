@@ -13,9 +13,10 @@ from typing import Any
 
 import pydantic_core
 
+from wattloop_operator.api.template import QUEUE_LABEL
 from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_list, upper_levels
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL, QUEUE_LABEL
+from wattloop_operator.workloads.ownership import JOB_UID_LABEL
 from wattloop_operator.workloads.pod_state import GLOBAL_JOB_INDEX_LABEL, RANK_0_LABELS
 
 Body = Mapping[str, Any]

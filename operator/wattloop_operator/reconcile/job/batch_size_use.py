@@ -23,8 +23,7 @@ def unpassed_batch_size(spec: RecurringTrainingJobSpec) -> str:
     is_one = spec.mode is Mode.FIXED or len(set(spec.batch_size.candidates)) == 1
     if spec.reporting.uses_client or is_one:
         return ""
-    parts = [each for each in (spec.template.job, spec.template.workload and spec.template.workload.spec) if each]
-    if any(name.encode() in each.text for each in parts for name in VARIABLES):
+    if any(name.encode() in spec.template.spec.text for name in VARIABLES):
         return ""
     return (
         f"nothing in spec.template names {VARIABLES[0]} or {VARIABLES[1]}: a script that does not read one of these "

@@ -143,7 +143,7 @@ def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Ite
 def _run_request(snapshot: Snapshot, readiness: Readiness) -> Iterator[tuple[str, bool, str, str]]:
     """That the run request was not started yet, and why; nothing if none waits."""
     request = snapshot.job.spec.run_request
-    if request is None or readiness.last_run_request == request or not is_new_request(snapshot, request):
+    if readiness.last_run_request == request or not is_new_request(snapshot):
         return
     if readiness.message:
         reason = "RunActive" if readiness.ready else readiness.reason

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy
 from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
-from wattloop_operator.api.trigger import ScheduleError
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_output import pattern_problem
@@ -83,14 +83,14 @@ def start_actions(
     job = snapshot.job
     try:
         slots = find_slots(
-            job.spec.trigger,
+            job.spec,
             created=job.metadata.creation_timestamp or now,
             handled=latest_slot_time(snapshot),
             last_end=last_end(snapshot),
             now=now,
         )
     except ScheduleError as error:
-        return [], Readiness(ready=False, reason="InvalidSchedule", message=f"spec.trigger.cron.{error}")
+        return [], Readiness(ready=False, reason="InvalidSchedule", message=f"spec.{error}")
     blocked = _blocked(snapshot, open_now) or _wait_after_mistakes(snapshot, open_now, now)
     if blocked is not None:
         return [], blocked
@@ -125,9 +125,7 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
 
 def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
     """The wait of a job without a calendar after mistakes of its user; None if it waits for nothing."""
-    request = snapshot.job.spec.run_request
-    requested = request is not None and is_new_request(snapshot, request)
-    if open_now or requested or snapshot.job.spec.trigger.continuous is None:
+    if open_now or is_new_request(snapshot) or not snapshot.job.spec.continuous:
         return None
     wait = wait_after_mistakes(snapshot)
     if wait is None or wait[1] <= now:
@@ -153,11 +151,10 @@ def _start_due(
 ) -> tuple[list[Action], Readiness]:
     """Start the run request or the slot that is due, if the concurrency policy allows it."""
     spec = snapshot.job.spec
-    request = spec.run_request
-    requested = request is not None and is_new_request(snapshot, request)
-    if requested and request is not None:
-        attempt = Attempt(next_index(snapshot), 0, slot_of_request(request), now.replace(microsecond=0))
-        readiness = replace(ready, last_run_request=request)
+    requested = is_new_request(snapshot)
+    if requested:
+        attempt = Attempt(next_index(snapshot), 0, slot_of_request(spec.run_request), now.replace(microsecond=0))
+        readiness = replace(ready, last_run_request=spec.run_request)
     elif slots.due is not None:
         late = _too_late(snapshot, slots, now)
         if late is not None:
@@ -167,7 +164,7 @@ def _start_due(
         readiness = replace(ready, missed=slots.missed)
     else:
         return [], ready
-    if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.trigger.continuous is not None):
+    if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.continuous):
         return [], replace(ready, message=_waiting_message(snapshot, open_now))
     if open_now and spec.concurrency_policy is ConcurrencyPolicy.REPLACE:
         return _cancel_running(snapshot, open_now, now), ready
@@ -178,16 +175,19 @@ def _start_due(
     return [*actions, CreateRecurrence(decided, inputs_of(snapshot, decided))], readiness
 
 
-def is_new_request(snapshot: Snapshot, request: str) -> bool:
-    """Whether a run request was not started yet."""
-    return request != snapshot.job.status.last_run_request and slot_of_request(request) not in used_slots(snapshot)
+def is_new_request(snapshot: Snapshot) -> bool:
+    """Whether the job requests a run that was not started yet."""
+    request = snapshot.job.spec.run_request
+    if not request or request == snapshot.job.status.last_run_request:
+        return False
+    return slot_of_request(request) not in used_slots(snapshot)
 
 
 def _waiting_message(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> str:
     """Which recurrence the next one waits for, and why."""
     latest = open_now[0].latest
-    continuous = snapshot.job.spec.trigger.continuous is not None
-    given = snapshot.recurrences_option or "spec.trigger.continuous"
+    continuous = snapshot.job.spec.continuous
+    given = snapshot.recurrences_option or "spec.continuous"
     why = f"{given} has one run at a time" if continuous else "spec.concurrencyPolicy is Forbid"
     return f"the next run waits for recurrence {open_now[0].index} ({latest.metadata.name}) to end, because {why}"
 
@@ -195,8 +195,8 @@ def _waiting_message(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> st
 def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
     """Why the due slot is skipped; None if it may still start."""
     spec = snapshot.job.spec
-    if slots.due is None or spec.trigger.continuous is not None or spec.trigger.once is not None:
-        # A trigger without a calendar cannot be late: it starts as soon as possible.
+    if slots.due is None or spec.continuous:
+        # A job without a calendar cannot be late: it starts as soon as possible.
         return None
     late = now - slots.due
     deadline = spec.starting_deadline_seconds

@@ -84,12 +84,12 @@ def job_status(
 def _started_run_request(snapshot: Snapshot) -> str | None:
     """The run request if its recurrence exists: the status write of the round that created it may have failed."""
     request = snapshot.job.spec.run_request
-    return request if request is not None and slot_of_request(request) in used_slots(snapshot) else None
+    return request if request and slot_of_request(request) in used_slots(snapshot) else None
 
 
 def _run_request(snapshot: Snapshot, readiness: Readiness, ended: list[RecurrenceHistory]) -> RunRequestStatus | None:
     """What became of the run requests: the one that was processed, ended and failed last; None before the first."""
-    before, request = snapshot.job.status.run_request or RunRequestStatus(), snapshot.job.spec.run_request
+    before, request = snapshot.job.status.run_request or RunRequestStatus(), snapshot.job.spec.run_request or None
     result = _new_result_of(snapshot, request, ended)
     if result is None and request != before.ended:
         # A newer request, which waits, may have replaced the one that ran.
@@ -107,7 +107,7 @@ def _run_request(snapshot: Snapshot, readiness: Readiness, ended: list[Recurrenc
 def _new_result_of(snapshot: Snapshot, request: str | None, ended: list[RecurrenceHistory]) -> str | None:
     """The result of a run request's recurrence; None if it has not ended, or is in the status already."""
     before = snapshot.job.status.run_request or RunRequestStatus()
-    if request is None or request == before.ended:
+    if not request or request == before.ended:
         return None
     slot = slot_of_request(request)
     for each in ended:

@@ -220,7 +220,10 @@ def training_digest(snapshot: Snapshot, *, warm_start: bool | None = None) -> st
         snapshot: The state of the job.
         warm_start: Whether it begins with that; None: as the next attempt does.
     """
-    digest = snapshot.job.spec.template.digest
+    spec = snapshot.job.spec
+    digest = spec.template.digest
+    if spec.training_containers is not None:
+        digest = _digest(f"{digest} in {' '.join(spec.training_containers)}")
     if snapshot.runtime_digest is None:
         records = known_records(snapshot)
         return (records[-1].template_digest if records else None) or digest

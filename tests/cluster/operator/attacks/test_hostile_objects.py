@@ -121,7 +121,7 @@ def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
     cluster: DynamicClient,
 ) -> None:
     operator = operators(cgroup=container)()
-    kubectl.apply(job_manifest("hostile", template={"workload": WORKLOAD}), namespace=other)
+    kubectl.apply(job_manifest("hostile", template=WORKLOAD), namespace=other)
     hostile = first_of(JobKey(other, "hostile"))
     wait_until(
         cluster, api_version=f"{GROUP}/v1", kind="TrainSet", namespace=other, condition=bool, what="the hostile run"

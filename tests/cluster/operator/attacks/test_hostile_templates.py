@@ -63,7 +63,7 @@ def hostile(
         manifest["metadata"]["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Namespace", "name": other, "uid": owner["metadata"]["uid"]}
         ]
-        manifest["spec"]["template"]["job"]["template"]["spec"]["x"] = "VALUE"
+        manifest["spec"]["template"]["spec"]["template"]["spec"]["x"] = "VALUE"
         made = _until_created(admin, path, json.dumps(manifest).replace('"VALUE"', value).encode())
         if copies:
             control_plane.copy_object("wattloop.dev/recurringtrainingjobs", json.loads(made), copies)
@@ -236,7 +236,7 @@ def test_a_wrong_type_in_a_template_is_named_by_the_condition(
     hostile = job_manifest("hostile")
     # As many bytes of annotations as the API server admits.
     hostile["metadata"]["annotations"] = {"a": HOSTILE_TEXT * 20_000, "wattloop.dev/simulated-load": HOSTILE_TEXT}
-    template = hostile["spec"]["template"]["job"]["template"]
+    template = hostile["spec"]["template"]["spec"]["template"]
     if place == "spec":
         template["spec"]["containers"][0] |= value["containers"][0]
     else:

@@ -22,10 +22,9 @@ JOB: dict[str, Any] = {
     "kind": "RecurringTrainingJob",
     "metadata": {"name": "digits", "namespace": "team", "uid": "u", "resourceVersion": "5"},
     "spec": {
-        "trigger": {"manual": {}},
         "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
         "batchSize": {"default": 64, "candidates": [64]},
-        "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+        "template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
     },
 }
 POD: dict[str, Any] = {

@@ -12,7 +12,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 def body(name: str, version: int, *, size: int = 0, namespace: str = "team", **status: Any) -> dict[str, Any]:
     made = job_manifest(name)
     made["metadata"] |= {"namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(version), "generation": 1}
-    made["spec"]["template"]["job"]["template"]["spec"]["x"] = "x" * size
+    made["spec"]["template"]["spec"]["template"]["spec"]["x"] = "x" * size
     return made | {"status": status}
 
 
@@ -25,7 +25,7 @@ def test_a_job_that_became_too_large_keeps_its_last_good_spec_and_its_newest_sta
     assert not cache.put_job(too_large), "it is known"
     cached, refused = cache.jobs.get(key), cache.jobs.refused(key)
     assert cached is not None
-    assert cached.value.spec.template.job.value["template"]["spec"]["x"] == ""  # type: ignore[union-attr]
+    assert cached.value.spec.template.spec.value["template"]["spec"]["x"] == ""
     assert (cached.value.metadata.generation, cached.value.status.observed_generation) == (1, 1)
     assert refused is not None
     assert refused.problem.startswith("spec.template: found 200")

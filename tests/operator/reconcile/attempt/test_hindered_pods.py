@@ -17,7 +17,7 @@ NEVER_RETRY: dict[str, Any] = {"retries": 0, "activeDeadlineSeconds": 600}
 
 
 def template(image: str) -> dict[str, Any]:
-    return {"job": {"template": {"spec": {"containers": [{"name": "train", "image": image}]}}}}
+    return {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": image}]}}}}
 
 
 def hinder(backend: ModelBackend, reason: str = "ImagePullBackOff") -> str:

@@ -106,7 +106,7 @@ def test_another_template_is_not_judged_by_the_whole_runs_of_the_one_before(back
     backend = backend_with(retries=0)
     backend.reconcile()
     train(backend, backend.running[0])
-    template = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "better"}]}}}}
+    template = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "better"}]}}}}
     backend.change_spec(template=template)
     progress = train(backend, next_attempt(backend))
     assert (progress.stop_requested, progress.final_metric) == (False, None)

@@ -262,7 +262,7 @@ def test_an_attempt_that_runs_is_never_decided_again(backend_with: Callable[...,
 
 def test_a_changed_template_replaces_an_attempt_that_waits(backend: ModelBackend) -> None:
     name = queued_attempt(backend)
-    backend.change_spec(template={"job": {"template": {"spec": {"containers": [{"name": "train", "image": "new"}]}}}})
+    backend.change_spec(template={"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "new"}]}}}})
     backend.reconcile()
     assert backend.recurrences[name].status.result == "Disrupted"
     (retried,) = backend.running

@@ -175,7 +175,7 @@ def test_what_the_client_reported_tells_where_there_is_no_output(
 
 
 def test_a_job_without_a_calendar_waits_after_it(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(trigger={"continuous": {}})
+    backend = backend_with(continuous=True)
     fail_after_epochs(backend)
     assert backend.running == []
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")

@@ -22,7 +22,7 @@ OTHER_WATTLOOP = f"{TRACEBACK}AttributeError: module 'wattloop' has no attribute
 MISSING_FILE = f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'\n"
 USAGE = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --bach 3\n"
 OUT_OF_MEMORY = f"{TRACEBACK}torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-CONTINUOUS: dict[str, Any] = {"trigger": {"continuous": {}}}
+CONTINUOUS: dict[str, Any] = {"continuous": True}
 
 
 def fail_at_start(backend: ModelBackend, output: str = IMPORT, exit_code: int = 1) -> str:
@@ -204,7 +204,7 @@ def test_a_mistake_in_a_new_template_is_retried_once(backend: ModelBackend) -> N
     for _ in range(2):
         fail_at_start(backend)
     container = {"name": "train", "image": "digits:2"}
-    backend.change_spec(template={"job": {"template": {"spec": {"containers": [container]}}}})
+    backend.change_spec(template={"spec": {"template": {"spec": {"containers": [container]}}}})
     backend.advance(3600)
     for _ in range(2):
         fail_at_start(backend)
@@ -270,7 +270,7 @@ def test_a_run_request_a_new_template_or_a_restart_ends_the_wait(backend_with: C
             backend.change_spec(runRequest="again")
         elif change == "template":
             container = {"name": "train", "image": "digits:2"}
-            backend.change_spec(template={"job": {"template": {"spec": {"containers": [container]}}}})
+            backend.change_spec(template={"spec": {"template": {"spec": {"containers": [container]}}}})
         else:
             backend.observed_since = backend.now
         backend.reconcile()

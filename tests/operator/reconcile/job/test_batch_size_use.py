@@ -17,7 +17,7 @@ LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}, "batchSize": {"default"
 
 def template(**container: Any) -> dict[str, Any]:
     pod = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "digits:1", **container}]}
-    return {"job": {"template": {"spec": pod}}}
+    return {"spec": {"template": {"spec": pod}}}
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_a_condition_tells_what_was_learned_from_another_job(backend_with: Calla
     run_once(source, metric=0.95)
     learned = tuple(source.records.values())
     batch_size = {"default": 64, "candidates": [32, 64], "learnFrom": "source"}
-    backend = backend_with(trigger={"manual": {}}, batchSize=batch_size)
+    backend = backend_with(schedule=None, batchSize=batch_size)
     transferred = status_with(backend, learned)
     assert (transferred.status, transferred.reason) == ("True", "LearnedFrom")
     assert "1 attempts of source (batch sizes 64)" in transferred.message

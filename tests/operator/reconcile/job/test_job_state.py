@@ -73,7 +73,7 @@ def test_a_failure_with_another_template_says_nothing_about_the_next_run(backend
     backend = backend_with(**NO_RETRIES)
     end(backend, Failure.CRASHED)
     assert state(backend) == ("Failing", "Crashed")
-    corrected = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "corrected:2"}]}}}}
+    corrected = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "corrected:2"}]}}}}
     backend.change_spec(template=corrected)
     backend.reconcile()
     assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
@@ -83,7 +83,7 @@ def test_a_failure_with_another_template_says_nothing_about_the_next_run(backend
     ("spec", "expected"),
     [
         ({"maxRecurrences": 1}, ("Complete", "")),
-        ({"trigger": {"cron": {"schedule": "0 3 30 2 *"}}}, ("Failing", "InvalidSchedule")),
+        ({"schedule": "0 3 30 2 *"}, ("Failing", "InvalidSchedule")),
     ],
 )
 def test_a_job_that_starts_nothing_more_is_complete_or_fails(
@@ -168,7 +168,7 @@ def ended_request(backend: ModelBackend) -> tuple[str | None, ...]:
 
 
 def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="one", retries=1, mode="Fixed")
+    backend = backend_with(schedule=None, runRequest="one", retries=1, mode="Fixed")
     end(backend, Failure.CRASHED)
     assert ended_request(backend) == (None, None, None), "its recurrence is retried"
     end(backend)
@@ -189,7 +189,7 @@ def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend
 
 
 def test_a_run_request_that_a_newer_one_replaced_while_it_ran_ends_with_its_result(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="one", concurrencyPolicy="Forbid")
+    backend = backend_with(schedule=None, runRequest="one", concurrencyPolicy="Forbid")
     name = backend.start_attempt()
     backend.change_spec(runRequest="two")
     backend.reconcile()
@@ -220,7 +220,7 @@ def test_a_run_that_is_due_ends_no_run_request(backend: ModelBackend) -> None:
 
 
 def test_a_run_request_whose_recurrence_a_user_deletes_is_cancelled(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="one")
+    backend = backend_with(schedule=None, runRequest="one")
     name = backend.start_attempt()
     backend.reconcile()
     del backend.recurrences[name]

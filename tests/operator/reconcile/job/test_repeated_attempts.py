@@ -30,7 +30,7 @@ LIMITS = {400.0: 1.0, 300.0: 0.8, 250.0: 0.9}
 EXHAUSTED_EPOCHS = 20
 OBJECTIVE = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": EXHAUSTED_EPOCHS}
 RECURRENCES = 6
-OTHER_TEMPLATE = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "other"}]}}}}
+OTHER_TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "other"}]}}}}
 
 
 def disrupt(backend: ModelBackend, name: str) -> TrainingRecurrence:

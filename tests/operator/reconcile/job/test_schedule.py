@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_operator.api.trigger import ScheduleError, Trigger
+from support.backends.model_backend import job
+from wattloop_operator.api.cron import ScheduleError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 
 PARIS = ZoneInfo("Europe/Paris")
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def cron(schedule: str, time_zone: str = "Etc/UTC") -> Trigger:
-    return Trigger.from_wire({"cron": {"schedule": schedule, "timeZone": time_zone}})
+def cron(schedule: str, time_zone: str = "Etc/UTC") -> RecurringTrainingJobSpec:
+    return job(schedule=schedule, timeZone=time_zone).spec
 
 
-def found(trigger: Trigger, now: datetime, handled: datetime | None = None) -> Slots:
-    return find_slots(trigger, created=CREATED, handled=handled, last_end=None, now=now)
+def found(spec: RecurringTrainingJobSpec, now: datetime, handled: datetime | None = None) -> Slots:
+    return find_slots(spec, created=CREATED, handled=handled, last_end=None, now=now)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +39,11 @@ def found(trigger: Trigger, now: datetime, handled: datetime | None = None) -> S
 def test_a_schedule_follows_daylight_saving(
     schedule: str, day: tuple[int, int, int], local_times: list[tuple[int, int]]
 ) -> None:
-    trigger = cron(schedule, "Europe/Paris")
+    spec = cron(schedule, "Europe/Paris")
     midnight = datetime(*day, tzinfo=PARIS).astimezone(UTC)
     moment, starts = midnight - timedelta(seconds=1), []
     while True:
-        next_slot = found(trigger, moment, handled=moment).next_slot
+        next_slot = found(spec, moment, handled=moment).next_slot
         assert next_slot is not None
         if next_slot >= midnight + timedelta(hours=24):
             break
@@ -61,19 +63,19 @@ def test_a_schedule_follows_daylight_saving(
 def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
     schedule: str, time_zone: str, start: datetime, seconds: int
 ) -> None:
-    trigger = cron(schedule, time_zone)
+    spec = cron(schedule, time_zone)
     handled = start.replace(tzinfo=UTC, microsecond=0)
     now = handled + timedelta(seconds=seconds)
     passed, moment = [], handled
     for _ in range(MAX_MISSED_COUNTED + 2):
-        next_slot = found(trigger, moment, handled=moment).next_slot
+        next_slot = found(spec, moment, handled=moment).next_slot
         assert next_slot is not None
         assert next_slot > moment
         if next_slot > now:
             break
         passed.append(next_slot)
         moment = next_slot
-    result = found(trigger, now, handled)
+    result = found(spec, now, handled)
     if len(passed) <= MAX_MISSED_COUNTED:
         assert result.due == (passed[-1] if passed else None)
         assert result.missed == max(len(passed) - 1, 0)
@@ -91,46 +93,32 @@ def test_years_of_missed_starts_give_one_due_slot() -> None:
 
 def test_a_clock_that_jumps_back_makes_no_slot_due_again() -> None:
     handled = datetime(2026, 5, 1, 12, tzinfo=UTC)
-    for trigger in (cron("0 * * * *"), Trigger.from_wire({"interval": {"seconds": 3600}})):
-        result = found(trigger, handled - timedelta(hours=5), handled)
-        assert result.due is None
-        assert result.next_slot == handled + timedelta(hours=1)
+    result = found(cron("0 * * * *"), handled - timedelta(hours=5), handled)
+    assert result.due is None
+    assert result.next_slot == handled + timedelta(hours=1)
 
 
-@pytest.mark.parametrize("seconds", [1, 59, 3600, 86400])
-def test_an_interval_starts_at_creation_and_keeps_its_phase(seconds: int) -> None:
-    trigger = Trigger.from_wire({"interval": {"seconds": seconds}})
-    assert found(trigger, CREATED).due == CREATED
-    late = CREATED + timedelta(seconds=seconds * 5 + seconds * 0.5)
-    assert found(trigger, late, CREATED) == Slots(
-        CREATED + timedelta(seconds=5 * seconds), 4, CREATED + timedelta(seconds=6 * seconds)
-    )
-
-
-def test_a_continuous_job_waits_for_its_gap_after_the_last_end() -> None:
-    trigger = Trigger.from_wire({"continuous": {"minGapSeconds": 60}})
+def test_a_continuous_job_starts_when_the_last_run_ends() -> None:
+    spec = job(continuous=True).spec
     end = CREATED + timedelta(seconds=100)
-    at = {seconds: CREATED + timedelta(seconds=seconds) for seconds in (159, 160)}
-    waiting = find_slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[159])
-    assert waiting == Slots(None, 0, at[160])
-    assert find_slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[160]).due == at[160]
+    assert found(spec, CREATED).due == CREATED
+    before = find_slots(spec, created=CREATED, handled=CREATED, last_end=end, now=end - timedelta(seconds=1))
+    assert before == Slots(None, 0, end)
+    assert find_slots(spec, created=CREATED, handled=CREATED, last_end=end, now=end).due == end
 
 
-def test_a_manual_job_is_never_due_and_a_job_run_once_is_due_once() -> None:
-    assert found(Trigger.from_wire({"manual": {}}), CREATED) == Slots(None, 0, None)
-    once = Trigger.from_wire({"once": {}})
-    assert found(once, CREATED).due == CREATED
-    assert found(once, CREATED + timedelta(days=1), handled=CREATED) == Slots(None, 0, None)
+def test_a_job_without_a_schedule_is_never_due() -> None:
+    assert found(job(schedule=None).spec, CREATED) == Slots(None, 0, None)
 
 
 @pytest.mark.parametrize(
-    ("trigger", "text"),
+    ("spec", "text"),
     [
         (cron("61 * * * *"), "schedule: found '61 \\* \\* \\* \\*'"),
         (cron("0 0 31 2 *"), "schedule: found"),
         (cron("0 0 * * *", "Europe/Atlantis"), "timeZone: found 'Europe/Atlantis'"),
     ],
 )
-def test_an_invalid_schedule_names_what_was_found(trigger: Trigger, text: str) -> None:
+def test_an_invalid_schedule_names_what_was_found(spec: RecurringTrainingJobSpec, text: str) -> None:
     with pytest.raises(ScheduleError, match=text):
-        found(trigger, CREATED)
+        found(spec, CREATED)

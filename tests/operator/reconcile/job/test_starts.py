@@ -148,7 +148,7 @@ class FailingCreation(StatusWrites):
 
 
 @pytest.mark.parametrize(
-    ("changes", "missed"), [({"trigger": {"manual": {}}, "runRequest": "now"}, 0), ({"concurrencyPolicy": "Allow"}, 3)]
+    ("changes", "missed"), [({"schedule": None, "runRequest": "now"}, 0), ({"concurrencyPolicy": "Allow"}, 3)]
 )
 def test_a_creation_that_fails_leaves_a_status_without_the_run_request_or_missed_slots(
     changes: dict[str, object], missed: int
@@ -179,7 +179,7 @@ class FailingFirstStatus(StatusWrites):
 
 
 def test_a_run_request_whose_first_status_write_fails_is_not_run_again_when_it_is_deleted() -> None:
-    backend = FailingFirstStatus(job(trigger={"manual": {}}, runRequest="now"))
+    backend = FailingFirstStatus(job(schedule=None, runRequest="now"))
     with pytest.raises(OperationError, match="timed out"):
         backend.reconcile()
     snapshot = backend.snapshot(KEY)
@@ -260,7 +260,7 @@ def test_a_start_after_its_deadline_is_missed_once(backend_with: Backends) -> No
 
 
 def test_a_run_request_starts_one_run(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"manual": {}}, runRequest="2026-03-01")
+    backend = backend_with(schedule=None, runRequest="2026-03-01")
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
@@ -289,7 +289,7 @@ def test_a_deleted_recurrence_is_not_run_again(backend: ModelBackend) -> None:
 
 
 def test_a_job_stops_at_its_maximum_number_of_recurrences(backend_with: Backends) -> None:
-    backend = backend_with(trigger={"continuous": {}}, maxRecurrences=3)
+    backend = backend_with(continuous=True, maxRecurrences=3)
     for _ in range(5):
         backend.reconcile()
         for name in backend.running:
@@ -303,19 +303,19 @@ def test_a_job_stops_at_its_maximum_number_of_recurrences(backend_with: Backends
 
 
 @pytest.mark.parametrize(
-    ("option", "trigger", "maximum"),
-    [("", "spec.trigger.continuous", "spec.maxRecurrences"), ("--recurrences", "--recurrences", "--recurrences")],
+    ("option", "given", "maximum"),
+    [("", "spec.continuous", "spec.maxRecurrences"), ("--recurrences", "--recurrences", "--recurrences")],
 )
 def test_a_reason_names_what_the_user_gave_the_option_of_the_command_or_the_field(
-    backend_with: Backends, option: str, trigger: str, maximum: str
+    backend_with: Backends, option: str, given: str, maximum: str
 ) -> None:
-    backend = backend_with(trigger={"continuous": {}}, maxRecurrences=2)
+    backend = backend_with(continuous=True, maxRecurrences=2)
     backend.recurrences_option = option
     backend.reconcile()
     name = backend.running[0]
     backend.change_spec(runRequest="2026-03-02")
     backend.reconcile()
-    waits = f"the next run waits for recurrence 0 ({name}) to end, because {trigger} has one run at a time"
+    waits = f"the next run waits for recurrence 0 ({name}) to end, because {given} has one run at a time"
     assert ready_message(backend) == waits
     for _ in range(2):
         name = backend.running[0]
@@ -329,7 +329,7 @@ def test_a_reason_names_what_the_user_gave_the_option_of_the_command_or_the_fiel
 @pytest.mark.parametrize(
     ("changes", "refusal", "expected"),
     [
-        ({"trigger": {"cron": {"schedule": "0 0 31 2 *"}}}, "", "InvalidSchedule"),
+        ({"schedule": "0 0 31 2 *"}, "", "InvalidSchedule"),
         ({}, "Job is invalid: spec.template.spec.containers[0].image: Required value", "TemplateRejected"),
         ({"suspend": True}, "", "Suspended"),
         ({"reporting": {"source": "Logs", "pattern": "(?P<metric>"}}, "", "InvalidPattern"),

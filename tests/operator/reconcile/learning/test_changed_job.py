@@ -18,7 +18,7 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide, decis
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 
-CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
+CORRECTED = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
 TWO_SIZES: dict[str, Any] = {"batchSize": {"default": 64, "candidates": [32, 64]}}
 
 
@@ -108,7 +108,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
 
 
 def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000, trigger={"continuous": {}})
+    backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000, continuous=True)
     backend.runtime_digest = "crashes"
     crash_until_blocked(backend)
     blocked = decision_or_error(backend)
@@ -127,7 +127,7 @@ def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callab
 
 
 def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
-    backend = backend_with(trigger={"continuous": {}})
+    backend = backend_with(continuous=True)
     backend.runtime_digest = "mistake"
     backend.reconcile()
     for _ in range(2):

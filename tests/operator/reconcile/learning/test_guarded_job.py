@@ -26,7 +26,7 @@ JOB: dict[str, Any] = {
     "retries": 0,
     "successfulRunsHistoryLimit": 1000,
 }
-CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
+CORRECTED = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
 # The final metric of each batch size; the smaller one is cheaper and worse.
 FINALS = {64: 0.95, 32: 0.92}
 

@@ -1,16 +1,16 @@
-"""The trigger of a job: exactly one of cron, interval, continuous, manual and once; and its times."""
+"""The schedule of a job, its time zone, and the times of both."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 from pydantic import Field
 
 from wattloop.wire.message_fields import shown
-from wattloop_operator.api.field_types import SECONDS_OF_YEAR
-from wattloop_operator.api.model import ApiModel, Rule, exactly_one_of
+from wattloop_operator.api.model import Rule
 
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
@@ -85,7 +85,7 @@ def check_schedule(schedule: str, zone_name: str) -> None:
         >>> check_schedule("0 3 30 2 *", "Europe/Paris")
         Traceback (most recent call last):
         ...
-        wattloop_operator.api.trigger.ScheduleError: schedule: found '0 3 30 2 *' (bad day-of-month), expected five \
+        wattloop_operator.api.cron.ScheduleError: schedule: found '0 3 30 2 *' (bad day-of-month), expected five \
 cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'
     """
     zone = time_zone(zone_name)
@@ -118,88 +118,24 @@ SCHEDULE_FORM = f"{CRON_FORM}, or one of @hourly, @daily, @weekly, @monthly, @ye
 SOME_TIME = "2026-01-01T00:00:00Z"
 
 
-class CronTrigger(ApiModel):
-    """A run at each time of a cron schedule."""
-
-    rules = (
-        Rule(
-            "!self.schedule.contains('TZ=')",
-            "a schedule without TZ= or CRON_TZ=; set the time zone in timeZone",
-            ".schedule",
-        ),
-        Rule(
-            f"self.schedule.contains('TZ=') || self.schedule.matches(r'{CRON_PATTERN}')",
-            SCHEDULE_FORM,
-            ".schedule",
-        ),
-        Rule(
-            # The API server knows the time zones; an unknown one is an error of `getFullYear`.
-            f"self.timeZone != 'Local' && timestamp('{SOME_TIME}').getFullYear(self.timeZone) > 0",
-            TIME_ZONE_FORM,
-            ".timeZone",
-        ),
-    )
-
-    schedule: str = Field(
-        description=f"{SCHEDULE_FORM.capitalize()}. TZ= is not allowed; use timeZone.",
-        min_length=1,
-        max_length=100,
-    )
-    time_zone: str = Field(
-        default="Etc/UTC",
-        description="Time zone of the schedule, a name in the IANA database such as Europe/Paris. A local time that "
-        "daylight saving time skips runs once, right after the gap; a local time that it repeats runs once.",
-        min_length=1,
-        max_length=64,
-        pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
-    )
-
-
-class IntervalTrigger(ApiModel):
-    """A run at a fixed interval, counted from the creation of the job."""
-
-    seconds: int = Field(
-        description=f"Seconds between starts, 1 to {SECONDS_OF_YEAR} (a year).", ge=1, le=SECONDS_OF_YEAR
-    )
-
-
-class ContinuousTrigger(ApiModel):
-    """A run as soon as the previous one has ended."""
-
-    min_gap_seconds: int = Field(
-        default=0,
-        description="Minimum number of seconds between the end of a run and the start of the next one.",
-        ge=0,
-        le=SECONDS_OF_YEAR,
-    )
-
-
-class ManualTrigger(ApiModel):
-    """Runs only on request; see spec.runRequest."""
-
-
-class OnceTrigger(ApiModel):
-    """One run, at the creation of the job."""
-
-
-class Trigger(ApiModel):
-    """When runs start."""
-
-    rules = (exactly_one_of("cron", "interval", "continuous", "manual", "once", example="trigger: {manual: {}}"),)
-
-    cron: CronTrigger | None = Field(
-        default=None, description="Runs on a schedule, for nightly retraining or weekly fine-tuning."
-    )
-    interval: IntervalTrigger | None = Field(
-        default=None, description="Runs at a fixed interval, independent of the calendar."
-    )
-    continuous: ContinuousTrigger | None = Field(
-        default=None, description="Runs one after another. Each starts when the previous one has ended."
-    )
-    manual: ManualTrigger | None = Field(
-        default=None,
-        description="Runs only when spec.runRequest changes, for pipelines that start runs themselves.",
-    )
-    once: OnceTrigger | None = Field(
-        default=None, description="Runs once, at creation. A change of spec.runRequest runs it again."
-    )
+SCHEDULE_RULES = (
+    Rule("!has(self.schedule) || !self.continuous", "a schedule or continuous: true, not both", ".continuous"),
+    Rule(
+        "!has(self.schedule) || !self.schedule.contains('TZ=')",
+        "a schedule without TZ= or CRON_TZ=; set the time zone in timeZone",
+        ".schedule",
+    ),
+    Rule(
+        f"!has(self.schedule) || self.schedule.contains('TZ=') || self.schedule.matches(r'{CRON_PATTERN}')",
+        SCHEDULE_FORM,
+        ".schedule",
+    ),
+    Rule(
+        # The API server knows the time zones; an unknown one is an error of `getFullYear`.
+        f"self.timeZone != 'Local' && timestamp('{SOME_TIME}').getFullYear(self.timeZone) > 0",
+        TIME_ZONE_FORM,
+        ".timeZone",
+    ),
+)
+Schedule = Annotated[str, Field(min_length=1, max_length=100)]
+TimeZone = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$")]
