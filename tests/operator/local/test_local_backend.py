@@ -153,7 +153,7 @@ def test_a_wrapped_training_may_save_what_it_has_when_its_attempt_is_ended_grace
     assert (tmp_path / "saved").exists()
 
 
-def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
+def test_the_record_of_an_attempt_has_what_its_pipeline_planned_and_realised(tmp_path: Path) -> None:
     with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
         backend = local_backend(store, tmp_path, watchdog)
         backend.ensure_job(job(power={"mode": "None"}))
@@ -170,8 +170,9 @@ def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
         running = harness.recurrence(created.metadata.name)
         status = running.status.model_copy(update={"result": Result.REACHED})
         harness.do(actions.WriteRecurrenceStatus(running, status))
-        store.pipelines.delete_job(spec.job_ref.uid)
-        result = record_of(harness.recurrence(created.metadata.name)).pipeline
+        harness.do(actions.RecordObservation(record_of(harness.recurrence(created.metadata.name))))
+        (record,) = store.observations.of_job(spec.job_ref.uid)
+    result = record.pipeline
     assert result is not None
     assert result.mode == "Plan"
     assert result.realised_joules == 200.0
