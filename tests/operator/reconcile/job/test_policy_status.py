@@ -72,6 +72,24 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
     assert len(kinds) > 1 or "mode" in spec
 
 
+def test_in_mode_advise_the_page_has_what_the_next_recurrence_runs_and_the_status_what_is_advised(
+    backend_with: BackendWith,
+) -> None:
+    backend = backend_with(mode="Advise")
+    backend.reconcile()
+    for _ in range(2):
+        run_recurrence(backend)
+        shown, _ = next_decision_view(backend.snapshot(KEY))
+        advised = backend.job.status.next
+        backend.advance(3600)
+        spec = run_recurrence(backend).spec
+        assert shown is not None
+        assert advised is not None
+        assert (shown.batch_size, shown.kind, shown.reason) == (64, "Advise", spec.decision.reason)
+        assert f"advised is batch size {advised.batch_size}" in spec.decision.reason
+        backend.advance(3600)
+
+
 def test_sizes_whose_runs_missed_the_target_are_in_the_status_before_and_after_one_reaches_it(
     backend_with: BackendWith,
 ) -> None:
