@@ -31,6 +31,7 @@ from wattloop_operator.reconcile.learning.changed_job import (
     known_attempts,
     training_digest,
 )
+from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
 from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
 from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
@@ -266,8 +267,7 @@ def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decisi
         limit_watts, measures = _power_limit_of(snapshot, kind, decision)
     arms = _arms_with(snapshot, context, decision, chosen.arms)
     saving, unknown = expected_saving(snapshot, context, decision, arms)
-    arm = next((each for each in arms if each.configuration == decision.configuration), None)
-    costs = (None,) * 3 if arm is None else (arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
+    costs = _expected_costs(snapshot, context, decision, arms)
     savings = (None,) * 3 if saving is None else (saving.value, saving.low, saving.high)
     reason = decision.reason[: MAX_REASON_CHARACTERS - len(MEASURES)]
     return NextRecurrence.model_validate(
@@ -289,6 +289,18 @@ def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decisi
     )
 
 
+def _expected_costs(
+    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: tuple[Arm, ...]
+) -> tuple[float | None, float | None, float | None]:
+    """Expected cost of a decision with the ends of its interval; None if it is not known."""
+    for each in arms:
+        if each.configuration == decision.configuration:
+            return each.mean_cost_joules, each.low_cost_joules, each.high_cost_joules
+    is_default = decision.configuration == context.space.configurations[context.space.default]
+    default = default_cost(snapshot) if is_default else None
+    return (None, None, None) if default is None else (default.of_run.value, default.of_run.low, default.of_run.high)
+
+
 def rounded_cost(cost_joules: float | None) -> float | None:
     """A cost as a status has it; None if it is not known, or more than a number of a status can be."""
     return None if cost_joules is None or cost_joules >= 10**15 else round(cost_joules, DECIMALS)
@@ -301,8 +313,9 @@ def _arms_with(
 
     A policy that models no cost has none of what never ran, so the model of the other one is asked.
     """
-    wanted = (decision.configuration, context.space.configurations[context.space.default])
-    if snapshot.job.spec.models_cost or all(has_estimate(arms, each) for each in wanted):
+    default = context.space.configurations[context.space.default]
+    known = all(has_estimate(arms, each) for each in (decision.configuration, default))
+    if known or decision.configuration == default or snapshot.job.spec.models_cost:
         return arms
     with suppress(NoFeasibleArmError):
         return policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms

@@ -69,6 +69,8 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
         assert decided(run_recurrence(backend)) == expected
         assert expected is not None
         kinds.add((expected.kind, expected.power_limit_watts))
+        assert backend.job.status.next is not None
+        assert float(backend.job.status.next.cost_joules or 0) > 0
     assert len(kinds) > 1 or "mode" in spec
 
 
