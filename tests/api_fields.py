@@ -12,8 +12,8 @@ from typing import Any
 from wattloop_operator.api.schemas import KINDS, structural_schema
 
 PARTS = ("spec", "status")
-MAX_SPEC_OF_JOB = 80
-MAX_ALL = 438
+MAX_SPEC_OF_JOB = 65
+MAX_ALL = 417
 
 
 def fields_of(schema: dict[str, Any]) -> int:
