@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from wattloop_operator.api.batch_size_policy import PolicyName
-from wattloop_operator.api.field_types import DNS_LABEL_PATTERN, MAX_JOB_NAME_CHARACTERS, BatchSizeNumber
-from wattloop_operator.api.model import SET, ApiModel, Rule, default_among_candidates
+from wattloop_operator.api.field_types import (
+    DNS_LABEL_PATTERN,
+    MAX_BATCH_SIZE,
+    MAX_JOB_NAME_CHARACTERS,
+    BatchSizeNumber,
+)
+from wattloop_operator.api.model import SET, UNPUBLISHED_DEFAULT, ApiModel, Rule
 from wattloop_planner.bandit.configuration import NUMBER_PATTERN
 
 JobName = Annotated[str, Field(min_length=1, max_length=MAX_JOB_NAME_CHARACTERS, pattern=DNS_LABEL_PATTERN)]
@@ -46,16 +51,23 @@ class LearningRateScaling(StrEnum):
 class BatchSize(ApiModel):
     """The batch sizes to choose from."""
 
-    rules = (default_among_candidates("batchSize.candidates"),)
+    rules = (
+        Rule(
+            "!has(self.candidates) || self.default in self.candidates",
+            "a default that is one of the candidates; add it to batchSize.candidates",
+            ".default",
+        ),
+    )
 
     default: BatchSizeNumber = Field(
         description="The batch size in use so far. It is tried first, and savings are relative to it."
     )
-    candidates: Annotated[tuple[BatchSizeNumber, ...], Field(min_length=1, max_length=64, json_schema_extra=SET)] = (
-        Field(
-            description="The batch sizes that may be tried: 1 to 64 distinct positive integers that include the "
-            "default. Powers of two around the default are a good start."
-        )
+    candidates: Annotated[tuple[BatchSizeNumber, ...], Field(min_length=1, max_length=64)] = Field(
+        default=(),
+        description="The batch sizes that may be tried: 1 to 64 distinct positive integers that include the default. "
+        "Absent: the default times powers of two, from a quarter of it to four times it.",
+        # The values that it stands for depend on the default.
+        json_schema_extra=SET | UNPUBLISHED_DEFAULT,
     )
     scope: BatchSizeScope = Field(
         default=BatchSizeScope.GLOBAL,
@@ -83,6 +95,23 @@ class BatchSize(ApiModel):
         "none.",
     )
 
+    @model_validator(mode="after")
+    def _with_candidates(self) -> Self:
+        if not self.candidates:
+            object.__setattr__(self, "candidates", sizes_around(self.default))
+        return self
+
+
+def sizes_around(default: int) -> tuple[int, ...]:
+    """The candidates of a job that names none: a quarter of the default to four times it, in powers of two.
+
+    Example:
+        >>> sizes_around(256), sizes_around(3)
+        ((64, 128, 256, 512, 1024), (1, 3, 6, 12))
+    """
+    sizes = (default // 4, default // 2, default, default * 2, default * 4)
+    return tuple(size for size in sizes if 1 <= size <= MAX_BATCH_SIZE)
+
 
 _IS_NUMBER = f"candidate.matches('^{NUMBER_PATTERN}$')"
 _ALL_NUMBERS = f"self.candidates.all(candidate, {_IS_NUMBER})"
@@ -92,7 +121,11 @@ class ParameterSpec(ApiModel):
     """A further parameter that the training reads from its environment."""
 
     rules = (
-        default_among_candidates("the parameter's candidates"),
+        Rule(
+            "self.default in self.candidates",
+            "a default that is one of the candidates; add it to the parameter's candidates",
+            ".default",
+        ),
         Rule(
             f"!({_ALL_NUMBERS}) || self.candidates.all(candidate, "
             "self.candidates.exists_one(other, double(other) == double(candidate)))",

@@ -72,15 +72,6 @@ def bounds(lower: str, upper: str) -> tuple[Rule, Rule]:
     )
 
 
-def default_among_candidates(candidates: str) -> Rule:
-    """Return the rule of an object whose default is one of its candidates; the message names them so."""
-    return Rule(
-        "self.default in self.candidates",
-        f"a default that is one of the candidates; add it to {candidates}",
-        ".default",
-    )
-
-
 # How server-side apply merges a list: as one value, as a set, or (`list_map`) by key.
 ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
 SET: dict[str, JsonValue] = {"x-kubernetes-list-type": "set"}

@@ -49,7 +49,7 @@ class ConcurrencyPolicy(StrEnum):
 
 # CEL cannot fold a list, so each place has a factor.
 _COMBINATIONS = " * ".join(
-    ["size(self.batchSize.candidates)"]
+    ["(has(self.batchSize.candidates) ? size(self.batchSize.candidates) : 5)"]
     + [f"(size(self.parameters) > {k} ? size(self.parameters[{k}].candidates) : 1)" for k in range(MAX_PARAMETERS)]
 )
 

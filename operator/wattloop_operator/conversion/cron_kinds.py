@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from wattloop_operator.api.batch_size import sizes_around
 from wattloop_operator.api.checks.documents import Document
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_value
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
@@ -303,8 +304,7 @@ def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, A
     """The batch sizes, by what the containers say."""
     setting = arguments.per_device if arguments.per_device.value is not None else arguments.batch_size
     default = setting.value or PLACEHOLDER_BATCH_SIZE
-    around = {default // 4, default // 2, default, 2 * default, 4 * default}
-    batch_size = {"default": default, "candidates": sorted(each for each in around if each)}
+    batch_size: dict[str, Any] = {"default": default, "candidates": list(sizes_around(default))}
     if setting is arguments.per_device:
         batch_size["scope"] = "PerDevice"
     result.remarks["spec", "batchSize", "candidates"] = "CHECK: powers of two around the default"

@@ -112,7 +112,8 @@ class ThompsonSamplingPolicy(CostModelPolicy):
         arms = inputs.context.space.configurations
         reason = (
             f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: it is the cheapest trial in "
-            f"{proposals[arm]} of {self.samples} samples and worth {values[arm]:.2g} runs more than it costs"
+            f"{proposals[arm]} of {self.samples} samples and is expected to save its own cost and that of "
+            f"{values[arm]:.2g} runs"
         )
         stop_cost_joules = inputs.start_up_joules + stops[arm] * inputs.unit_joules
         return inputs.decision(arm, ChoiceKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
@@ -171,8 +172,8 @@ class ThompsonSamplingPolicy(CostModelPolicy):
             beside = f"a joint sample of the arms known, beside {len(context.running)} running"
             reason, kind = f"batch size {configurations[chosen]}: {beside}", ChoiceKind.SAMPLE
         else:
-            reason = f"batch size {configurations[chosen]} is believed cheapest, and no trial is worth what it takes"
-            kind = ChoiceKind.INCUMBENT
+            believed = f"batch size {configurations[chosen]} is believed cheapest"
+            reason, kind = f"{believed}, and no trial is expected to save its own cost", ChoiceKind.INCUMBENT
         return inputs.decision(chosen, kind, reason, self._max_cost(inputs, chosen), self._arms(inputs))
 
     def _horizon(self, context: DecisionContext) -> float:
