@@ -32,7 +32,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.display import PipelineReporter, each_warning_once
-from wattloop_operator.local.job_file import has_no_starts, local_job, without_power_limits
+from wattloop_operator.local.job_file import NAMESPACE, has_no_starts, local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
@@ -194,10 +194,11 @@ class LocalRun:
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
             annotations = {ANNOTATION: self._energy_origin().value}
+            if self.tariffs is not None:
+                namespace = self.job.metadata.namespace or NAMESPACE
+                annotations[TARIFF] = self.tariffs.of(namespace).to_annotation()
             source = self.job if self.processors is None else without_power_limits(self.job)
             job = local_job(source, self.seed, self.recurrences, datetime.now(UTC), annotations)
-            if self.tariffs is not None:
-                annotations[TARIFF] = self.tariffs.of(job.metadata.namespace).to_annotation()
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
             wake_event = threading.Event()

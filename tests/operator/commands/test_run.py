@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,33 @@ def test_a_job_that_forgets_or_has_another_metric_starts_with_its_default(
     assert local_job.run("--recurrences", "3") == 0
     reasons = [row["reason"].split(":")[0] for row in local_job.rows()]
     assert [reason == "nothing is known yet" for reason in reasons] == [True, False, True]
+
+
+def test_a_tariff_is_remembered_with_the_folder_until_another_one_is_given(
+    local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def month(*options: str) -> dict[str, Any]:
+        capsys.readouterr()
+        month = f"{datetime.now(UTC):%Y-%m}"
+        source = ("--database", str(local_job.output), "--month", month, "--format", "json")
+        assert main(["history", *source, *options]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)[0]
+        return found
+
+    tariff, other = tmp_path / "tariff.yaml", tmp_path / "other.yaml"
+    tariff.write_text(
+        "{currency: EUR, perKilowattHour: 0, namespaces: {local: {currency: SEK, perKilowattHour: 3600}}}"
+    )
+    other.write_text("gramsPerKilowattHour: 3600")
+    local_job.job()
+    assert local_job.run("--recurrences", "1", "--tariff", str(tariff)) == 0
+    assert local_job.run("--recurrences", "2") == 0
+    found = month()
+    assert found["money_amount"] == pytest.approx(found["energy_joules"] / 1000)
+    assert (found["currency"], found["carbon_grams"]) == ("SEK", None)
+    found = month("--tariff", str(other))
+    assert (found["money_amount"], found["currency"]) == (None, "")
+    assert found["carbon_grams"] == pytest.approx(found["energy_joules"] / 1000)
 
 
 def test_a_training_that_hangs_is_terminated_at_its_deadline(
