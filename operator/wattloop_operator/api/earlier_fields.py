@@ -6,6 +6,8 @@ Nothing is converted. `wattloop validate` and `wattloop run` name the new field 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Path, with [] for the index of a list: what is expected in its place.
 EARLIER_FIELDS = {
@@ -51,3 +53,17 @@ def replacement_of(path: str) -> str | None:
         'spec.failedRunsHistoryLimit'
     """
     return EARLIER_FIELDS.get(INDEX.sub("[]", path))
+
+
+def template_as_written(template: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Where a template has the spec of its workload, and the template in today's form, to check that spec as well.
+
+    Example:
+        >>> template_as_written({"job": {"template": {}}})
+        (('job',), {'spec': {'template': {}}})
+    """
+    if "spec" not in template and "job" in template:
+        return ("job",), {"spec": template["job"]}
+    if "spec" not in template and isinstance(template.get("workload"), dict):
+        return ("workload", "spec"), template["workload"]
+    return ("spec",), template

@@ -13,10 +13,11 @@ from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop.printable import printable
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
-from wattloop_operator.api.checks.manifest_problem import ManifestProblem, closest, format_value, shortened
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, closest, format_value, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
 from wattloop_operator.api.checks.schema_check import rule_problems, schema_problems
 from wattloop_operator.api.cron import ScheduleError, check_schedule
+from wattloop_operator.api.earlier_fields import template_as_written
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.model import API_VERSION, GROUP
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -161,28 +162,42 @@ def _check_kind(document: Document, version: str, kind: str, result: CheckResult
         # The API server appends five characters.
         value["metadata"] = metadata | {"name": f"{metadata['generateName']}00000"}
     problems = schema_problems(document, kind, value) or rule_problems(document, kind, value)
-    problems = problems or _template_problems(document, kind, value, workloads)
-    problems = problems or _model_problems(document, kind, value, result)
-    result.problems.extend(problems)
+    if kind == RecurringTrainingJob.resource.kind:
+        problems += _template_problems(document, value.get("spec"), workloads)
+        problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0, problem.path))
+    result.problems.extend(problems or _model_problems(document, kind, value, result))
 
 
-def _template_problems(document: Document, kind: str, value: dict[str, Any], workloads: bool) -> list[ManifestProblem]:
-    if kind != RecurringTrainingJob.resource.kind:
+def _template_problems(document: Document, spec: Any, workloads: bool) -> list[ManifestProblem]:
+    """The problems of a template whose spec is an object; of another one the schema says what is wrong."""
+    written = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(written, dict):
         return []
-    template = value["spec"]["template"]
+    place, template = template_as_written(written)
+    if not isinstance(template.get("spec"), dict):
+        return []
+
+    def problem(path: Path, found: str, expected: str, *, at_key: bool = False) -> ManifestProblem:
+        """A problem at a path of the template, where the user has it."""
+        where = (*place, *path[1:]) if path[:1] == ("spec",) else path
+        return document.problem(("spec", "template", *where), found, expected, at_key=at_key)
+
     exceeded = exceeded_limit(template)
     if exceeded is not None:
-        return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
+        return [problem((), exceeded.found, exceeded.expected)]
     wrong = wrong_type(template) or wrong_gpu_request(template) or misspelt(template)
-    wrong = wrong or wrong_job(template, value["spec"].get("trainingContainers"))
-    if wrong is not None:
+    wrong = wrong or wrong_job(template, _names(spec.get("trainingContainers")))
+    if wrong is not None and wrong.path[0] != "template":
         return [document.problem(("spec", *wrong.path), format_value(wrong.value), wrong.expected)]
+    if wrong is not None:
+        return [problem(wrong.path[1:], format_value(wrong.value), wrong.expected)]
     findings = wrong_workload(template) if workloads else []
-    problems = [
-        document.problem(("spec", "template", *each.path), each.found, each.expected, at_key=each.is_about_field)
-        for each in findings
-    ]
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0, problem.path))
+    return [problem(each.path, each.found, each.expected, at_key=each.is_about_field) for each in findings]
+
+
+def _names(value: Any) -> list[str] | None:
+    """The training containers of a job, if they are a list of names."""
+    return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
 
 
 def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[ManifestProblem]:

@@ -53,8 +53,10 @@ def _problems(document: Document, kind: str, error: ValidationError) -> Iterator
             hint = hint or unknown_field_text(name, instance, path, schema, manifest_schema(kind))
             yield document.problem((*path, name), found, hint, at_key=True)
     elif keyword == "required":
+        # An earlier field says already which field takes its place.
+        replaced = [replacement_of(format_path((*path, name))) or "" for name in instance]
         for name in schema["required"]:
-            if name not in instance:
+            if name not in instance and not any(format_path((*path, name)) in each for each in replaced):
                 expected = missing_field_text(name, schema["properties"][name])
                 yield document.problem(path, f"no {name}", expected, at_key=True)
     elif keyword in REPETITIONS:
