@@ -314,7 +314,7 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
         default=(),
-        description="The 10 latest recurrences with their costs, newest first. The objects of these names have more.",
+        description="The 10 latest recurrences with energy, time and saving, newest first. Their objects have more.",
     )
 
     @property
