@@ -165,7 +165,7 @@ class ZeusPolicy:
         if not left:
             raise NoFeasibleArmError(
                 "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
-                "sizes, set a target that they reach, or use policy thompsonSampling"
+                "sizes, set a target that they reach, or use policy ThompsonSampling"
             )
         rewards: dict[int, list[float]] = {size: [] for size in left}
         for observation in observations:
