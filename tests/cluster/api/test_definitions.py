@@ -132,7 +132,7 @@ def test_kubectl_get_shows_the_energy_and_time_of_each_recurrence(kubectl: Clust
 
 def test_kubectl_explain_states_when_to_use_which_policy(kubectl: ClusterCommand) -> None:
     text = " ".join(kubectl("explain", "rtj.spec.batchSize.policy").split())
-    assert "enum: ThompsonSampling, Zeus" in text
+    assert "ENUM: ThompsonSampling Zeus" in text
     assert "Zeus, for comparison only" in text
 
 
