@@ -81,7 +81,7 @@ def test_the_advice_of_a_job_in_mode_advise_follows_the_saving(
 ) -> None:
     saving = {"savingPercent": "50", "lowSavingPercent": "40", "highSavingPercent": "55"}
     advice = {"batchSize": 64, "powerLimitWatts": 250, **saving, "reason": "it is cheapest"}
-    job = {**JOB, "spec": {**JOB["spec"], "mode": mode}, "status": {"advice": advice}}
+    job = {**JOB, "spec": {**JOB["spec"], "mode": mode}, "status": {"next": advice}}
     store.objects.create("RecurringTrainingJob", "team", "digits", job)
     assert main(["history", "digits", "--database", url]) == 0
     text = (
