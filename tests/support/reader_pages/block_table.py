@@ -75,6 +75,7 @@ ELSEWHERE = {
     ("configuration.md", "kubectl --namespace wattloop create secret"): CHART,
     ("configuration.md", "operator:"): CHART,
     ("monitoring.md", ""): CHART,
+    ("tasks/read-a-saving.md", "tariff:"): CHART,
     ("configuration.md", "egress:"): OBJECTS,
     ("kueue.md", "rules:"): OBJECTS,
 }
