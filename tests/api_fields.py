@@ -12,8 +12,7 @@ from typing import Any
 from wattloop_operator.api.schemas import KINDS, structural_schema
 
 PARTS = ("spec", "status")
-MAX_SPEC_OF_JOB = 65
-MAX_ALL = 417
+MAX_SPEC_OF_JOB, MAX_STATUS_OF_JOB, MAX_ALL = 65, 80, 417
 
 
 def fields_of(schema: dict[str, Any]) -> int:
@@ -29,13 +28,17 @@ def main() -> int:
         model.resource.kind: [fields_of(structural_schema(model)["properties"].get(part, {})) for part in PARTS]
         for model in KINDS
     }
-    total = sum(map(sum, counts.values()))
     for name, row in (("fields", PARTS), *counts.items()):
         print(f"{name:22}", *(f"{each:>6}" for each in row))
-    print(f"{'all kinds':22} {total:>6} of at most {MAX_ALL}")
-    spec = counts["RecurringTrainingJob"][0]
-    print(f"{'the spec of a job':22} {spec:>6} of at most {MAX_SPEC_OF_JOB}")
-    return int(total > MAX_ALL or spec > MAX_SPEC_OF_JOB)
+    spec, status = counts["RecurringTrainingJob"]
+    bounds = {
+        "the spec of a job": (spec, MAX_SPEC_OF_JOB),
+        "the status of a job": (status, MAX_STATUS_OF_JOB),
+        "all kinds": (sum(map(sum, counts.values())), MAX_ALL),
+    }
+    for name, (found, most) in bounds.items():
+        print(f"{name:22} {found:>6} of at most {most}")
+    return int(any(found > most for found, most in bounds.values()))
 
 
 if __name__ == "__main__":
