@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.field_types import (
@@ -13,24 +16,56 @@ from wattloop_operator.api.field_types import (
     MAX_BATCH_SIZE,
     MAX_JOB_NAME_CHARACTERS,
     BatchSizeNumber,
+    number_or_text,
 )
 from wattloop_operator.api.model import SET, UNPUBLISHED_DEFAULT, ApiModel, Rule
-from wattloop_planner.bandit.configuration import NUMBER_PATTERN
+from wattloop_operator.api.template_checks import WrongValue
+from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS, NUMBER_PATTERN
 
 JobName = Annotated[str, Field(min_length=1, max_length=MAX_JOB_NAME_CHARACTERS, pattern=DNS_LABEL_PATTERN)]
 MAX_PARAMETERS = 8
 MAX_PARAMETER_CHARACTERS = 256
+# Of a float with more digits the whole part is not exact.
+MAX_WHOLE_NUMBER = 10**15
 # The value becomes a variable of the training's environment, which cannot hold NUL.
-ParameterValue = Annotated[
+VALUE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+ParameterText = Annotated[
     str,
     Field(
         description="A value of the parameter, without control characters.",
         min_length=1,
         max_length=MAX_PARAMETER_CHARACTERS,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=VALUE_PATTERN,
     ),
 ]
-ParametersByName = Annotated[dict[str, ParameterValue], Field(max_length=MAX_PARAMETERS)]
+ParametersByName = Annotated[dict[str, ParameterText], Field(max_length=MAX_PARAMETERS)]
+
+
+def parameter_text(value: object) -> object:
+    """The text of a value that a user may write as a number, as the training gets it.
+
+    Example:
+        >>> parameter_text(0.1), parameter_text(64), parameter_text(2.0), parameter_text("adam")
+        ('0.1', '64', '2', 'adam')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < MAX_WHOLE_NUMBER else repr(value)
+
+
+ParameterValue = Annotated[
+    str,
+    BeforeValidator(parameter_text),
+    Field(min_length=1, max_length=MAX_PARAMETER_CHARACTERS, pattern=VALUE_PATTERN),
+    WithJsonSchema(
+        number_or_text(
+            description="A value of the parameter: a number, or a text without control characters.",
+            minLength=1,
+            maxLength=MAX_PARAMETER_CHARACTERS,
+            pattern=VALUE_PATTERN,
+        )
+    ),
+]
 
 
 class BatchSizeScope(StrEnum):
@@ -113,26 +148,8 @@ def sizes_around(default: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if 1 <= size <= MAX_BATCH_SIZE)
 
 
-_IS_NUMBER = f"candidate.matches('^{NUMBER_PATTERN}$')"
-_ALL_NUMBERS = f"self.candidates.all(candidate, {_IS_NUMBER})"
-
-
 class ParameterSpec(ApiModel):
     """A further parameter that the training reads from its environment."""
-
-    rules = (
-        Rule(
-            "self.default in self.candidates",
-            "a default that is one of the candidates; add it to the parameter's candidates",
-            ".default",
-        ),
-        Rule(
-            f"!({_ALL_NUMBERS}) || self.candidates.all(candidate, "
-            "self.candidates.exists_one(other, double(other) == double(candidate)))",
-            "each number once, in one notation",
-            ".candidates",
-        ),
-    )
 
     name: str = Field(
         description="Name of the parameter in lower case, such as dropout. The training reads it as "
@@ -151,3 +168,33 @@ class ParameterSpec(ApiModel):
             "differences, as those of 0.03, 0.1, 0.3, and else their difference."
         )
     )
+
+
+def wrong_parameters(parameters: Sequence[ParameterSpec], batch_size: BatchSize) -> WrongValue | None:
+    """The first of a job's parameters that a policy cannot choose; None if there is none.
+
+    The chart's admission policy has the same sentences: a rule of the schema sees no value that may be a number.
+
+    Example:
+        >>> size = BatchSize(default=32)
+        >>> str(wrong_parameters([ParameterSpec(name="dropout", default=0.3, candidates=(0.1, 0.2))], size))
+        "spec.parameters[0].default: found '0.3', expected one of the parameter's candidates; add it to them"
+    """
+    for index, each in enumerate(parameters):
+        place: tuple[str | int, ...] = ("parameters", index)
+        if each.default not in each.candidates:
+            return WrongValue((*place, "default"), each.default, "one of the parameter's candidates; add it to them")
+        numbers = [float(text) if re.fullmatch(NUMBER_PATTERN, text) else None for text in each.candidates]
+        if None not in numbers and len(set(numbers)) < len(numbers):
+            return WrongValue((*place, "candidates"), list(each.candidates), "each number once, in one notation")
+        if batch_size.policy is PolicyName.ZEUS and len(each.candidates) > 1:
+            expected = (
+                "one candidate, because batchSize.policy Zeus chooses the batch size alone; or batchSize.policy "
+                "ThompsonSampling"
+            )
+            return WrongValue((*place, "candidates"), list(each.candidates), expected)
+    combinations = len(batch_size.candidates) * math.prod(len(each.candidates) for each in parameters)
+    if combinations <= MAX_CONFIGURATIONS:
+        return None
+    expected = f"at most {MAX_CONFIGURATIONS} combinations of batch size and parameters; give fewer candidates"
+    return WrongValue(("parameters",), f"{combinations} combinations", expected)

@@ -1,13 +1,14 @@
 """Field types: decimal numbers and points in time, whose wire form is a string, and batch sizes.
 
-Decimals are strings because binary floats neither round-trip nor compare equal across Kubernetes clients.
+The decimals that Wattloop writes are strings because binary floats neither round-trip nor compare equal across
+Kubernetes clients. Users may write theirs as numbers.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -75,6 +76,38 @@ NonNegativeDecimalString = Annotated[
     WithJsonSchema({"type": "string", "pattern": NON_NEGATIVE_DECIMAL_PATTERN, "maxLength": MAX_DECIMAL_CHARACTERS}),
 ]
 """A `DecimalString` of 0 or more."""
+
+
+def number_or_text(**schema: Any) -> dict[str, Any]:
+    """The JSON schema of a field that users may write as a number or as a string.
+
+    A structural schema has no type of both, so it states none, and refuses everything else. Rules in CEL do not see
+    such a field.
+
+    Args:
+        schema: What a string must match.
+    """
+    nothing_else = {"maxItems": 0, "maxProperties": 0, "not": {"enum": [True, False, [], {}]}}
+    return {"x-kubernetes-preserve-unknown-fields": True, **schema, **nothing_else}
+
+
+_NUMBER = {"maxLength": MAX_DECIMAL_CHARACTERS, "maximum": 10**15 - 1}
+Number = Annotated[
+    Decimal,
+    BeforeValidator(to_decimal),
+    PlainSerializer(format_decimal, return_type=str, when_used="json"),
+    WithJsonSchema(number_or_text(pattern=DECIMAL_PATTERN, minimum=1 - 10**15, **_NUMBER)),
+]
+"""A number that a user writes, such as 0.76 or "0.76"; a `Decimal` in memory."""
+
+NonNegativeNumber = Annotated[
+    Decimal,
+    BeforeValidator(to_decimal),
+    Field(ge=0),
+    PlainSerializer(format_decimal, return_type=str, when_used="json"),
+    WithJsonSchema(number_or_text(pattern=NON_NEGATIVE_DECIMAL_PATTERN, minimum=0, **_NUMBER)),
+]
+"""A `Number` of 0 or more."""
 
 
 def format_time(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop.printable import printable
+from wattloop_operator.api.batch_size import wrong_parameters
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, closest, format_value, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
@@ -213,6 +214,10 @@ def _model_problems(document: Document, kind: str, value: dict[str, Any], result
             decode_archive(manifest.spec.archive)
         except InputError as error:
             return [document.problem(("spec", "archive"), error.found, error.expected)]
+    if isinstance(manifest, RecurringTrainingJob):
+        wrong = wrong_parameters(manifest.spec.parameters, manifest.spec.batch_size)
+        if wrong is not None:
+            return [document.problem(("spec", *wrong.path), format_value(wrong.value), wrong.expected)]
     if isinstance(manifest, RecurringTrainingJob) and manifest.spec.schedule is not None:
         try:
             check_schedule(manifest.spec.schedule, manifest.spec.time_zone)

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.field_types import SECONDS_OF_YEAR, DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.field_types import SECONDS_OF_YEAR, DecimalString, NonNegativeNumber, Number
 from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
 
@@ -55,7 +55,7 @@ class Target(ApiModel):
         # A rule sees an object with its defaults, so a stored default would look like the user's choice.
         json_schema_extra=UNPUBLISHED_DEFAULT,
     )
-    threshold: DecimalString = Field(description="The value to reach, a decimal in quotes such as '0.76'.")
+    threshold: DecimalString = Field(description="The value to reach.")
     consecutive_evaluations: int = Field(
         default=1,
         description="Number of consecutive evaluations that must meet the threshold. Use more than 1 for a noisy "
@@ -78,10 +78,11 @@ class Target(ApiModel):
 class JobTarget(Target):
     """The target of a job."""
 
-    tolerance: NonNegativeDecimalString | None = Field(
+    threshold: Number = Field(description="The value to reach, such as 0.76.")
+    tolerance: NonNegativeNumber | None = Field(
         default=None,
         description="By how much the mean final metric of a batch size may be worse than that of the default batch "
-        "size, in units of the metric; a decimal in quotes such as '0.005'. The final metric of a run is the last one "
+        "size, in units of the metric, such as 0.005. The final metric of a run is the last one "
         "that it reports, also after the target. A batch size that is worse by more, as shown by at least 3 of its "
         "runs and 2 of the default's, is no longer chosen. Absent: reaching the target is enough.",
     )

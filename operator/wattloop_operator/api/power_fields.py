@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, NonNegativeDecimalString
+from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, SECONDS_OF_YEAR
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_WATTS = 10_000
@@ -43,13 +43,9 @@ class FrequencyPlanSettings(ApiModel):
 
     rules = (
         Rule(
-            "(has(self.choice) && self.choice == 'Deadline') == has(self.deadlineSeconds)",
-            "deadlineSeconds with choice Deadline, and with no other choice",
-            ".deadlineSeconds",
-        ),
-        Rule(
-            "!has(self.deadlineSeconds) || !self.deadlineSeconds.matches('^[0.]*$')",
-            "a deadlineSeconds above 0",
+            "(has(self.choice) && self.choice == 'Deadline') == "
+            "(has(self.deadlineSeconds) && double(self.deadlineSeconds) > 0.0)",
+            "a deadlineSeconds above 0 with choice Deadline, and with no other choice",
             ".deadlineSeconds",
         ),
     )
@@ -69,9 +65,11 @@ class FrequencyPlanSettings(ApiModel):
         "the lowest cost by spec.objective. With each of them, a slower plan runs while another pipeline is a "
         "straggler that this one would wait for.",
     )
-    deadline_seconds: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Longest time of an iteration with choice Deadline, in seconds. Absent with another choice.",
+    deadline_seconds: float = Field(
+        default=0,
+        description="Longest time of an iteration with choice Deadline, in seconds. 0 with another choice.",
+        ge=0,
+        le=SECONDS_OF_YEAR,
     )
 
 

@@ -28,7 +28,6 @@ from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.template import Template
-from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS
 
 
 class Mode(StrEnum):
@@ -47,13 +46,6 @@ class ConcurrencyPolicy(StrEnum):
     REPLACE = "Replace"
 
 
-# CEL cannot fold a list, so each place has a factor.
-_COMBINATIONS = " * ".join(
-    ["(has(self.batchSize.candidates) ? size(self.batchSize.candidates) : 5)"]
-    + [f"(size(self.parameters) > {k} ? size(self.parameters[{k}].candidates) : 1)" for k in range(MAX_PARAMETERS)]
-)
-
-
 ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 SPEC = (
     "At each start, run the template until it reaches the objective, with the batchSize, the parameters and the "
@@ -67,18 +59,6 @@ class RecurringTrainingJobSpec(ApiModel):
 
     rules = (
         *SCHEDULE_RULES,
-        Rule(
-            f"!has(self.parameters) || {_COMBINATIONS} <= {MAX_CONFIGURATIONS}",
-            f"at most {MAX_CONFIGURATIONS} combinations of batch size and parameters; give fewer candidates",
-            ".parameters",
-        ),
-        Rule(
-            "!has(self.parameters) || !has(self.batchSize.policy) || self.batchSize.policy != 'Zeus' || "
-            "self.parameters.all(parameter, size(parameter.candidates) == 1)",
-            "one candidate for each parameter, because batchSize.policy Zeus chooses the batch size alone; or "
-            "batchSize.policy ThompsonSampling",
-            ".parameters",
-        ),
         Rule(
             "!has(self.output) || !has(self.reporting) || !has(self.reporting.source) || "
             "self.reporting.source == 'Push'",

@@ -65,7 +65,8 @@ columns marked * need `--output wide`.
 
 ## Conventions
 
-- Numbers with a fraction are decimals in quotes (`"0.76"`), since not every client preserves a float exactly.
+- A user may write a number as one (`0.76`) or in quotes. Wattloop writes decimals in quotes, since not every client
+  preserves a float exactly.
 - The members of a union (the source of a plan) exclude each other.
 - The API server does not set a default for the target's `direction`: it could not be told from a choice, which a metric
   such as a loss needs. The objects of attempts state the direction.
@@ -122,6 +123,8 @@ def _type(schema: Schema) -> str:
         return f"list{_bounds(schema.get('minItems'), schema.get('maxItems'))} of: {_type(schema['items'])}"
     if "additionalProperties" in schema:
         return f"map of: {_type(schema['additionalProperties'])}"
+    if "type" not in schema:
+        return _decimal(schema) or f"number or string, at most {schema['maxLength']} characters"
     if schema["type"] == "integer":
         return "integer" + _bounds(schema.get("minimum"), schema.get("maximum"))
     return _string(schema) if schema["type"] == "string" else str(schema["type"])
@@ -130,8 +133,14 @@ def _type(schema: Schema) -> str:
 def _string(schema: Schema) -> str:
     if schema.get("format") == "date-time":
         return "time"
-    decimals = {DECIMAL_PATTERN: "decimal", NON_NEGATIVE_DECIMAL_PATTERN: "decimal, 0 or more"}
-    return decimals.get(schema.get("pattern", ""), f"string, at most {schema['maxLength']} characters")
+    return _decimal(schema) or f"string, at most {schema['maxLength']} characters"
+
+
+def _decimal(schema: Schema) -> str:
+    """What a decimal number is called; empty for another field."""
+    unit = "decimal" if "type" in schema else "number"
+    names = {DECIMAL_PATTERN: unit, NON_NEGATIVE_DECIMAL_PATTERN: f"{unit}, 0 or more"}
+    return names.get(schema.get("pattern", ""), "")
 
 
 def _bounds(minimum: int | None, maximum: int | None) -> str:

@@ -57,6 +57,7 @@ JOB_WARNING_REASONS = frozenset(
     {
         "TemplateRejected",
         "InvalidPattern",
+        "InvalidParameters",
         "InvalidSchedule",
         "NotSupported",
         "FrequencyPlanNotFound",

@@ -112,7 +112,7 @@ def found_text(value: Any, keyword: str) -> str:
 def expected_text(value: Any, schema: Schema, keyword: str) -> str:
     """Describe the values that a schema accepts, given the value and the keyword that rejects it."""
     if schema.get("pattern") in (DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN):
-        return _decimal(value, schema["pattern"])
+        return _decimal(schema["pattern"])
     if "enum" in schema:
         return _choice(str(value), schema["enum"])
     if keyword in COUNTED:
@@ -123,7 +123,8 @@ def expected_text(value: Any, schema: Schema, keyword: str) -> str:
         return f"a string that matches {schema['pattern']} ({first_sentence(schema.get('description', ''))})"
     if keyword == "format":
         return "a time such as 2026-03-01T12:00:00Z"
-    return _range(TYPE_NAMES[schema["type"]], schema.get("minimum"), schema.get("maximum"), "")
+    what = TYPE_NAMES.get(schema.get("type", ""), f"a number or a string of 1 to {schema.get('maxLength')} characters")
+    return _range(what, schema.get("minimum"), schema.get("maximum"), "")
 
 
 def missing_field_text(name: str, schema: Schema) -> str:
@@ -220,10 +221,9 @@ def _common_steps(one: Path, other: Path) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _decimal(value: Any, pattern: str) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    bound = "" if pattern == DECIMAL_PATTERN else "of at least 0 "
-    return f'a decimal number {bound}in quotes, such as "{format_value(value) if is_number else 0.76}"'
+def _decimal(pattern: str) -> str:
+    bound = "" if pattern == DECIMAL_PATTERN else " of at least 0"
+    return f"a number{bound} such as 0.76, without an exponent"
 
 
 def _choice(value: str, choices: list[str]) -> str:

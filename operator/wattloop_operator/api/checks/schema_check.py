@@ -62,6 +62,8 @@ def _problems(document: Document, kind: str, error: ValidationError) -> Iterator
     elif keyword in REPETITIONS:
         yield document.problem(path, error.message, "each one once")
     else:
+        # A field that may be a number or a string has no type, and refuses all others by bounds.
+        keyword = keyword if "type" in schema or keyword == "pattern" else "not"
         yield document.problem(path, found_text(instance, keyword), expected_text(instance, schema, keyword))
 
 

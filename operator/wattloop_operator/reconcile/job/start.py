@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from wattloop_operator.api.batch_size import wrong_parameters
 from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy
 from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
@@ -81,6 +82,9 @@ def start_actions(
         The actions, and whether and when further recurrences start.
     """
     job = snapshot.job
+    wrong = wrong_parameters(job.spec.parameters, job.spec.batch_size)
+    if wrong is not None:
+        return [], Readiness(ready=False, reason="InvalidParameters", message=str(wrong))
     try:
         slots = find_slots(
             job.spec,

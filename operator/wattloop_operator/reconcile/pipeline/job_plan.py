@@ -65,7 +65,7 @@ def choice_of_job(spec: RecurringTrainingJobSpec, recurrence: TrainingRecurrence
     watts = 0 if progress is None else progress.max_power_limit_watts or 0
     return PlanChoice(
         mode=settings.choice.value,
-        deadline_seconds=None if settings.deadline_seconds is None else float(settings.deadline_seconds),
+        deadline_seconds=settings.deadline_seconds or None,
         energy_weight=recurrence.spec.energy_weight_percent / 100,
         max_power_watts=float(watts),
     )

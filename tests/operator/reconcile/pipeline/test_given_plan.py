@@ -97,7 +97,7 @@ def test_a_job_says_whether_and_how_its_pipelines_are_planned(
 
 
 def test_a_deadline_is_the_longest_time_of_an_iteration() -> None:
-    power = {"mode": "None", "frequencyPlan": {"choice": "Deadline", "deadlineSeconds": "3.2"}}
+    power = {"mode": "None", "frequencyPlan": {"choice": "Deadline", "deadlineSeconds": 3.2}}
     assert plan_of(power).choice.deadline_seconds == float(Decimal("3.2"))
 
 
