@@ -278,6 +278,14 @@ def test_the_template_is_not_modified(
     assert job == before
 
 
+def test_a_container_may_set_the_arguments_of_the_clients_pipeline(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    own = {"name": "WATTLOOP_PIPELINE_PLANS", "value": "/plans"}
+    job = make_job({"name": "train", "image": "train:1", "env": [own]})
+    assert own in containers(manifest(job, recurrence_of(job), ADDRESSES))[0]["env"]
+
+
 @pytest.mark.parametrize(
     ("pod", "names", "message"),
     [
