@@ -1,7 +1,7 @@
 """The API server and `wattloop validate` agree on every manifest of tests/manifests.
 
 An invalid manifest states the server's message after `# server:`: `accepted` if only a check of the cron schedule, the
-time zone database or the text finds the problem; nothing if kubectl cannot read the manifest.
+time zone database, a Job's containers or the text finds the problem; nothing if kubectl cannot read the manifest.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_only_an_author_with_the_right_changes_the_workload(users: Users, kubect
             return error.stderr
 
     container = '{"name":"train","image":"stolen:1"}'
-    template = f'{{"spec":{{"template":{{"job":{{"template":{{"spec":{{"containers":[{container}]}}}}}}}}}}}}'
+    template = f'{{"spec":{{"template":{{"spec":{{"template":{{"spec":{{"containers":[{container}]}}}}}}}}}}}}'
     for change in (template, '{"spec":{"runRequest":"now"}}'):
         assert "may not create jobs.batch" in patch(users.without_jobs, f"--patch={change}")
         assert "patched" in patch(users.with_jobs, f"--patch={change}")
