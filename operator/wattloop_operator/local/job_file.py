@@ -77,11 +77,11 @@ def local_job(
         annotations: Annotations of the job on this machine.
     """
     spec = job.spec
-    if recurrences is None and spec.schedule is None and not spec.continuous:
-        recurrences = spec.max_recurrences or 1
     if recurrences is not None:
         update = {"schedule": None, "continuous": True, "max_recurrences": recurrences, "suspend": False}
         spec = spec.model_copy(update=update)
+    elif spec.schedule is None and not spec.continuous:
+        spec = spec.model_copy(update={"continuous": True, "max_recurrences": spec.max_recurrences or 1})
     namespace = job.metadata.namespace or NAMESPACE
     return job.model_copy(
         update={
