@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.cost_history import summary
     from wattloop_operator.history.job_history import JobHistory
     from wattloop_operator.local.display import AttemptReporter
-    from wattloop_operator.local.job_file import read_job
+    from wattloop_operator.local.job_file import read_job, recurrences_of
     from wattloop_operator.local.local_run import LocalRun
     from wattloop_operator.reconcile.job.target import unreachable_message
 
@@ -104,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
         job=job,
         output=output,
         database=arguments.database,
-        recurrences=arguments.recurrences,
+        recurrences=recurrences_of(job, arguments.recurrences),
         simulation=simulation,
         processors=_processors() if simulation is None and not has_driver() else None,
         seed=arguments.seed,

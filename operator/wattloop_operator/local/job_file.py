@@ -53,10 +53,19 @@ def without_power_limits(job: RecurringTrainingJob) -> RecurringTrainingJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"power": power})})
 
 
-def has_no_starts(job: RecurringTrainingJob) -> bool:
-    """Whether nothing of a job says when or how often it runs, so that a run on this machine has one recurrence."""
+def recurrences_of(job: RecurringTrainingJob, given: int | None) -> int | None:
+    """How many recurrences a run on this machine has, one after another; None: those of the job's schedule.
+
+    A job without a schedule, which waits for requests in a cluster, runs its maxRecurrences, or once.
+
+    Args:
+        job: The job.
+        given: The number that the user asks for; None for none.
+    """
     spec = job.spec
-    return spec.schedule is None and not spec.continuous and spec.max_recurrences is None
+    if given is not None or spec.schedule is not None or spec.continuous or spec.suspend:
+        return given
+    return spec.max_recurrences or 1
 
 
 def local_job(
@@ -71,8 +80,8 @@ def local_job(
     Args:
         job: The job of the manifest.
         seed: Seed of every random draw. The same seed gives the same run.
-        recurrences: Run this many, one after another, instead of the schedule. None: by the schedule; a job without
-            one, which waits for requests in a cluster, runs its maxRecurrences, or once.
+        recurrences: Run this many, one after another, instead of the schedule; None to follow the
+            schedule.
         created: When it first ran here.
         annotations: Annotations of the job on this machine.
     """
@@ -80,8 +89,6 @@ def local_job(
     if recurrences is not None:
         update = {"schedule": None, "continuous": True, "max_recurrences": recurrences, "suspend": False}
         spec = spec.model_copy(update=update)
-    elif spec.schedule is None and not spec.continuous:
-        spec = spec.model_copy(update={"continuous": True, "max_recurrences": spec.max_recurrences or 1})
     namespace = job.metadata.namespace or NAMESPACE
     return job.model_copy(
         update={

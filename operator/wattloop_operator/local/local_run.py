@@ -32,7 +32,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.display import PipelineReporter, each_warning_once
-from wattloop_operator.local.job_file import NAMESPACE, has_no_starts, local_job, without_power_limits
+from wattloop_operator.local.job_file import NAMESPACE, local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
@@ -277,7 +277,7 @@ class LocalRun:
             observe=service.observe,
             on_start=None if load is None else load.follow,
             show_reading=self.show_reading,
-            recurrences_option="--recurrences" if self.recurrences is not None or has_no_starts(self.job) else "",
+            recurrences_option="" if self.recurrences in (None, self.job.spec.max_recurrences) else "--recurrences",
         )
         return backend
 
