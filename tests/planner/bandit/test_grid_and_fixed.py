@@ -36,7 +36,7 @@ def test_default_always_runs_the_default_without_a_stop(context_after: ContextAf
 
 
 def test_a_default_that_crashes_repeatedly_is_an_error_with_a_remedy(context_after: ContextAfter) -> None:
-    with pytest.raises(NoFeasibleArmError, match="fix the training or set another default"):
+    with pytest.raises(NoFeasibleArmError, match="fix the training, or set another default"):
         FixedPolicy().decide(context_after((8, 16), 16, [(16, 0, CRASHED)] * 3))
 
 
