@@ -29,10 +29,10 @@ from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
+from wattloop_operator.cluster.job_settings import JobSettings, ReportedObjects
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
-from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.leader_state import LeaderState
 from wattloop_operator.controller.status_writer import StatusWriter
@@ -54,6 +54,7 @@ from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.progress_writer import ProgressWriterThread
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 from wattloop_operator.telemetry.health import DatabaseCheck, WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.operator_metrics import CertificateCollector, Metrics, StateCollector
@@ -64,8 +65,11 @@ if TYPE_CHECKING:
     from wattloop_operator.controller.controller import Controller
 
 Clock = Callable[[], datetime]
-# A status is an object in etcd, and all watchers receive each revision of it.
+# Each write is a transaction of the database.
 PROGRESS_INTERVAL_SECONDS = 1.0
+# The leader learns so late that a training is to end, whichever replica received the report.
+ENDINGS_SECONDS = 1.0
+CLEANUP_SECONDS = 3600.0
 # What no event tells: the pipelines in the store, and the labels of nodes.
 PLAN_STATUS_SECONDS = 10.0
 POLICY_STATUS_SECONDS = 15.0
@@ -132,8 +136,9 @@ class Factory:
         limits = ReportLimits(time.monotonic)
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
         authorizer = ClusterAuthorizer(api, reviews, time.monotonic)
+        progress = StoredProgress(ReportedObjects(api).recurrence, self.store.attempt_progress, self.clock)
         service = self._reports = ReportService(
-            ClusterProgressStore(api),
+            progress,
             authorizer,
             self.leader.review,
             limits=limits,
@@ -143,7 +148,7 @@ class Factory:
         )
         commits = PipelineCommits(self.store.pipelines, self.clock)
         jobs = JobSettings(api, time.monotonic)
-        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, plan_of=jobs.plan_of)
+        pipelines = PipelineService(progress, authorizer, commits, limits, plan_of=jobs.plan_of)
         planner = PipelinePlanner(
             self.store.pipelines,
             self.metrics.time_planner(planned_in_process),
@@ -272,7 +277,7 @@ class Factory:
             changes_missed=self.metrics.changes_missed,
             resync_seconds=settings.resync_seconds,
             output=self._output_collector(api, backend, reads_logs=reads_output),
-            writers=(plans, policies),
+            writers=(plans, policies, *self._progress_watchers(work_queue)),
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
             lease_problem=lambda: "" if may_write() else LEASE_NOT_RENEWED,
@@ -297,11 +302,40 @@ class Factory:
             StatusWriter("policy-statuses", "GPUPowerPolicy statuses", write_policies, POLICY_STATUS_SECONDS),
         )
 
+    def _progress_watchers(self, work_queue: WorkQueue) -> tuple[StatusWriter, StatusWriter]:
+        """What looks for attempts that are to end, or have said that they are done, and for old progress.
+
+        No event tells of progress: each replica receives reports, and writes them to the store.
+        """
+        rows, known = self.store.attempt_progress, frozenset[tuple[str, str, int]]()
+
+        def reconcile_ending() -> None:
+            nonlocal known
+            ending = rows.ending()
+            for namespace, name, _ in ending - known:
+                cached = self.cache.recurrences.get((namespace, name))
+                if cached is not None:
+                    work_queue.add(JobKey(namespace, cached.value.spec.job_ref.name))
+            known = ending
+
+        return (
+            StatusWriter("endings", "attempts that end", reconcile_ending, ENDINGS_SECONDS),
+            StatusWriter("old-progress", "rows of progress", lambda: rows.delete_old(self.clock()), CLEANUP_SECONDS),
+        )
+
     def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:
         if self._reports is None:
             raise AssertionError("the reporting API is built before the controller")
         open_log = ClusterLogs(self.client).open if reads_logs else None
-        return OutputCollector(self.cache, api, open_log, self._reports.observe, announce=backend.announce)
+        rows = self.store.attempt_progress
+        return OutputCollector(
+            self.cache,
+            api,
+            open_log,
+            self._reports.observe,
+            lambda recurrence: rows.attempts([recurrence])[0].progress,
+            announce=backend.announce,
+        )
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:

@@ -64,7 +64,7 @@ def attack(
     restarts_before = restarts(kubectl)
     victim.ask("run-0")
     recurrence = await_epoch(cluster, VICTIMS, "victim")
-    (gpu,) = [each["uuid"] for each in recurrence["status"]["progress"]["gpus"]]
+    (gpu,) = [each.uuid for each in gpus.describe().gpus if each.power_limit_watts == HELD_WATTS]
     with LimitObserver(gpus) as seen:
         attacker = start_attacker(users, cluster, core, recurrence, gpu)
         answers = answers_of(users[ATTACKERS], cluster)

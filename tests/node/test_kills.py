@@ -269,7 +269,7 @@ def test_the_next_run_is_not_affected(aftermath: Aftermath) -> None:
     for job, count in GPUS.items():
         status = aftermath.next[job]["status"]
         assert status["result"] == "Reached"
-        assert len(status["progress"].get("gpus", [])) == count, "the training found no agent"
+        assert status["usage"]["devices"] == count, "the training found no agent"
         assert float(status["costJoules"]) > 0
 
 

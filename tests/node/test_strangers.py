@@ -266,7 +266,7 @@ def test_a_loss_reaches_with_a_value_below_its_threshold(ended: EndedJobs) -> No
     assert job.results == [["Reached"]] * 2
     for (attempt,) in job.attempts:
         progress = attempt["status"]["progress"]
-        losses = [float(point["metric"]) for point in progress["curve"]]
+        losses = [float(metric) for _, metric in progress["curve"]]
         assert losses[-1] == float(progress["metric"]) <= float(LOWER_IS_BETTER.threshold) < min(losses[:-1])
         assert float(attempt["status"]["costJoules"]) > 0
     assert "no energy was measured" not in job.shown

@@ -37,8 +37,8 @@ class Round:
         self.worked_at = seen.worked_at
 
     def gpus_of(self, job: str) -> set[str]:
-        """The GPUs of a job's recurrence."""
-        return {gpu["uuid"] for gpu in self.recurrences[job]["status"]["progress"]["gpus"]}
+        """The GPUs that worked at the limit of a job."""
+        return {uuid for uuid, watts in self.worked_at.items() if float(LIMITS[job]) in watts}
 
     def used_joules(self, uuids: set[str]) -> float:
         """The energy of these GPUs in the simulator."""

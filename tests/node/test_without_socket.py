@@ -61,11 +61,9 @@ def test_the_job_learns_from_what_the_agent_alone_reports(ended: Ended) -> None:
     for recurrence in recurrences:
         found = recurrence["status"]
         assert found["result"] == "Reached", found
-        assert found["progress"].get("gpus", []) == []
         assert (found["usage"]["energySource"], found["usage"]["devices"]) == ("Agent", 1)
         assert found["usage"]["maxPowerLimitWatts"] == FOUND_WATTS
         assert float(found["costJoules"]) > 0
-        assert found["progress"]["agents"]["latest"]["epoch"] != found["progress"]["agents"]["first"]["epoch"]
     assert "Learns" not in {each["type"] for each in status["conditions"]}
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import ProgressSummary, Result
 from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.batch_size_policy import KIND, DecisionKind, PolicyName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
@@ -171,8 +171,8 @@ class Usage(ApiModel):
     )
     max_power_limit_watts: int | None = Field(
         default=None,
-        description="Sum of the maximum power limits of all GPUs by the node agents, in watts. Present only if the "
-        "training processes reported no GPUs, and the agents covered the attempt.",
+        description="Sum of the maximum power limits of all GPUs, in watts. Absent if it is not known, or if the "
+        "training processes reported no GPUs and the node agents did not cover the attempt.",
         ge=1,
     )
     coverage_percent: DecimalString | None = Field(
@@ -221,7 +221,11 @@ class TrainingRecurrenceStatus(ApiModel):
     )
     start_time: Time | None = Field(default=None, description="Time at which the workload started to run.")
     completion_time: Time | None = Field(default=None, description="Time at which the attempt ended.")
-    progress: Progress | None = Field(default=None, description="What the attempt has reported so far.")
+    progress: ProgressSummary | None = Field(
+        default=None,
+        description="How far the attempt is. It is written with the rest of the status, or every 30 s; more often in "
+        "its first minutes.",
+    )
     frequency_plan: AppliedFrequencyPlan | None = Field(
         default=None,
         description="The frequency plan of the attempt's pipeline. Absent if its ranks do not register as one.",
@@ -316,11 +320,6 @@ class TrainingRecurrence(ApiModel):
     status: TrainingRecurrenceStatus = Field(
         default=TrainingRecurrenceStatus(), description="Observed state of the attempt."
     )
-
-    @property
-    def progress(self) -> Progress:
-        """What the attempt has reported so far; no report is a progress without any."""
-        return self.status.progress or Progress()
 
     @property
     def order(self) -> tuple[int, int]:

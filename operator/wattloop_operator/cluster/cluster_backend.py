@@ -32,9 +32,11 @@ from wattloop_operator.cluster.training_runtimes import TrainingRuntimes
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
     RECURRENCE_DELETED,
@@ -128,13 +130,9 @@ class ClusterBackend:
         if job.metadata.deletion_timestamp is not None:
             return Snapshot(job)
         stored = self._store_cache.of_job(cached.uid)
+        recurrences = self._attempts(job, stored.records)
         source = job.spec.batch_size.learn_from
         source_job = None if source is None else self._cache.jobs.get((key.namespace, source))
-        recurrences = tuple(
-            each.value
-            for each in self._cache.recurrences.of_group(cached.key)
-            if each.value.spec.job_ref.uid == cached.uid
-        )
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
         workloads = {name: state for name, state in states if state is not None}
         self._workloads.keep(cached.key, {each.uid for each in workloads.values()})
@@ -158,7 +156,9 @@ class ClusterBackend:
             observed_since=self._steady_clock.since(),
             reads_output=self._reads_output,
             tariff=self._tariffs.of(key.namespace),
-            deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
+            deleted_recurrences=tuple(
+                TrainingAttempt.of(each, None) for each in self._cache.deleted_recurrences.of_job(cached.uid)
+            ),
             policies=self._policies,
         )
         full = self._cache.crowded(key.namespace) if refused is None else refused.problem
@@ -202,6 +202,7 @@ class ClusterBackend:
         self._workloads.keep((key.namespace, key.name), ())
         self._store.pod_energies.delete_job(uid)
         self._store.pipelines.delete_job(uid)
+        self._store.attempt_progress.delete_job(uid)
 
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
@@ -227,6 +228,21 @@ class ClusterBackend:
             case EmitEvent():
                 if action.reason == RECURRENCE_DELETED:
                     self._before_deletion_event(snapshot.job, action.recurrence)
+
+    def _attempts(self, job: RecurringTrainingJob, records: Sequence[ObservationRecord]) -> tuple[TrainingAttempt, ...]:
+        """The job's attempts; with the rows of those of which not all that follows from them is written yet."""
+        metadata, recorded = job.metadata, {record.order for record in records}
+        active, ended_since = set(job.status.active), self._clock() - LATE_REPORT_PERIOD
+
+        def needs_row(each: TrainingRecurrence) -> bool:
+            if each.status.result is None or each.order not in recorded or each.metadata.name in active:
+                return True
+            return self._agent_report_timeout_seconds > 0 and job_observations.ended_at(each) >= ended_since
+
+        own = [each.value for each in self._cache.recurrences.of_group((metadata.namespace, metadata.name))]
+        own = [each for each in own if each.spec.job_ref.uid == metadata.uid]
+        read = {each.metadata.name: each for each in self._store.attempt_progress.attempts(filter(needs_row, own))}
+        return tuple(read.get(each.metadata.name) or TrainingAttempt.of(each, None) for each in own)
 
     def _devices_of(self, job: RecurringTrainingJob) -> int:
         generation, devices = self._devices.get(job.metadata.uid, (None, 0))
@@ -276,15 +292,17 @@ class ClusterBackend:
             self._dry_run.refuse(snapshot.job, str(error))
             raise StaleSnapshotError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
 
-    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+    def _write_recurrence_status(self, recurrence: TrainingAttempt, status: TrainingRecurrenceStatus) -> None:
         metadata = recurrence.metadata
         key = (metadata.namespace, metadata.name)
-        # The reporting API writes the progress, and the writer of FrequencyPlans what it knows of the plan.
-        outcome = status.model_copy(update={"progress": None, "frequency_plan": None}).to_wire()
+        if status.result is not None and recurrence.status.result is None and recurrence.outcome is None:
+            self._store.attempt_progress.decide(recurrence, status, self._clock())
+        # The writer of FrequencyPlans writes what it knows of the plan.
+        written = status.model_copy(update={"frequency_plan": None}).to_wire()
         try:
             body = self._api.apply_status(
                 TRAINING_RECURRENCES,
-                status_to_apply(recurrence, outcome, resource_version=metadata.resource_version),
+                status_to_apply(recurrence, written, resource_version=metadata.resource_version),
             )
         except (ConflictError, NotFoundError) as error:
             current = self._api.find(TRAINING_RECURRENCES, *key)
@@ -309,6 +327,7 @@ class ClusterBackend:
         self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
         self._store.pod_energies.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
         self._store.pipelines.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        self._store.attempt_progress.delete(recurrence)
         self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
         # The action has an Event of its own. The watch may have reported the deletion before this line.
         self._cache.deleted_recurrences.discard(metadata.uid)
@@ -320,6 +339,7 @@ class ClusterBackend:
         if found.get("uid") != metadata.uid or found.get("deletionTimestamp"):
             raise StaleSnapshotError(f"{metadata.full_name} is deleted")
         if recurrence is not None:
+            self._store.attempt_progress.delete(recurrence)
             self._cache.deleted_recurrences.discard(recurrence.metadata.uid)
 
     def _read_job(self, job: RecurringTrainingJob) -> Body | None:

@@ -25,6 +25,7 @@ from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog, stoppable_flow
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -98,6 +99,7 @@ class OutputCollector:
         api: The API server.
         open_log: Opens a log; None: logs are not read, only termination messages.
         observe: Merges a report.
+        progress_of: Reads what is stored of an attempt's progress.
         announce: Creates an Event about an attempt.
         monotonic: Monotonic seconds.
         start: Starts a reader.
@@ -109,6 +111,7 @@ class OutputCollector:
         api: ClusterApi,
         open_log: OpenLog | None,
         observe: Observe,
+        progress_of: Callable[[TrainingRecurrence], Progress],
         *,
         announce: Callable[[TrainingRecurrence, EmitEvent], None] = lambda _, __: None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -118,6 +121,9 @@ class OutputCollector:
         self._api = api
         self._open_log = open_log
         self._observe = observe
+        self._progress_of = progress_of
+        # By the uids of their recurrences: nothing more follows.
+        self._finished: set[str] = set()
         self._announce = announce
         self._monotonic = monotonic
         self._start = start
@@ -126,12 +132,16 @@ class OutputCollector:
     def collect(self) -> None:
         """Read what has ended, and start and restart readers, as the attempts and their pods are now."""
         logs: dict[Key, TrainingRecurrence] = {}
-        for cached in self._cache.recurrences.all():
+        running = [each for each in self._cache.recurrences.all() if _is_running(each.value)]
+        self._finished.intersection_update([each.uid for each in running])
+        for cached in running:
             source = cached.value.spec.reporting.source
-            if source is ReportingSource.TERMINATION_MESSAGE and _is_open(cached.value):
+            if cached.uid in self._finished:
+                continue
+            if source is ReportingSource.TERMINATION_MESSAGE:
                 # It needs no reader, so however many attempts are open, none waits for another.
                 self._try(cached.key, partial(self._read_message, cached.key, cached.value))
-            elif source is ReportingSource.LOGS and _is_open(cached.value):
+            elif source is ReportingSource.LOGS:
                 logs[cached.key] = cached.value
         for key in self._collected.keys() - logs.keys():
             self._collected.pop(key).stopping.set()
@@ -181,8 +191,10 @@ class OutputCollector:
             last = OutputReport(1, evaluation.metric, evaluation.epoch, finished=reaches, process=process)
             self._observe(*key, last)
             if reaches:
+                self._finished.add(recurrence.metadata.uid)
                 return
         self._observe(*key, OutputReport(2, finished=True, process=process))
+        self._finished.add(recurrence.metadata.uid)
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         self._announce_unread_lines(recurrence, collected)
@@ -211,12 +223,19 @@ class OutputCollector:
     def _announce_unread_lines(self, recurrence: TrainingRecurrence, collected: _Collected) -> None:
         if collected.follower is None or collected.is_unread_announced:
             return
+        reading = collected.follower.reader.reading
+        if not (reading.unread or reading.repeated):
+            return
         # Another operator may have counted an evaluation that this one has not come to.
-        is_read, reading = recurrence.progress.metric is not None, collected.follower.reader.reading
-        notice = ("" if is_read else reading.unread) or reading.repeated
+        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.repeated
         if notice:
             self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
             collected.is_unread_announced = True
+
+    def _has_metric(self, recurrence: TrainingRecurrence) -> bool:
+        summary = recurrence.status.progress
+        stated = None if summary is None else summary.metric
+        return stated is not None or self._progress_of(recurrence).metric is not None
 
     def _follow(
         self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod, open_log: OpenLog
@@ -230,12 +249,12 @@ class OutputCollector:
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
             return
         log = ContainerLog(key[0], name, container, container_process(pod, container))
-        same = before if before is not None and before.log == log else None
+        same, progress = before if before is not None and before.log == log else None, self._progress_of(recurrence)
         follower = LogFollower(
             recurrence,
             log,
-            self._reader(recurrence, before) if same is None else same.reader,
-            position=max(_position_of(recurrence, log), 0 if same is None else same.position),
+            self._reader(recurrence, progress, before) if same is None else same.reader,
+            position=max(_position_of(progress, log), 0 if same is None else same.position),
             read_until=0 if same is None else same.read_until,
             follow=not has_ended(pod),
             succeeded=has_ended(pod) and not has_failed(pod),
@@ -246,7 +265,9 @@ class OutputCollector:
         collected.follower, collected.is_delayed = follower, False
         collected.runs = self._start(follower.run, f"log-{key[1]}")
 
-    def _reader(self, recurrence: TrainingRecurrence, before: LogFollower | None) -> BoundedOutputReader:
+    def _reader(
+        self, recurrence: TrainingRecurrence, progress: Progress, before: LogFollower | None
+    ) -> BoundedOutputReader:
         """The reader of a log, after that of a pod before, if there was one."""
         spec = recurrence.spec
         return BoundedOutputReader(
@@ -256,17 +277,19 @@ class OutputCollector:
             time.thread_time,
             max_epochs=spec.max_epochs,
             # The first value of a pod that replaces another one may again precede its training.
-            has_counted=before is None and recurrence.progress.metric is not None,
+            has_counted=before is None and progress.metric is not None,
             counts_from_0=before is not None and before.reader.reading.counts_from_0,
         )
 
     def _finish(self, key: Key, recurrence: TrainingRecurrence, follower: LogFollower) -> None:
         """Report that nothing more follows, once the workload has ended: its pod is not replaced then."""
-        progress = recurrence.progress
-        if progress.finished or not self._workload_has_ended(key):
+        if not self._workload_has_ended(key):
             return
-        position = max(follower.position, _position_of(recurrence, follower.log)) + 1
-        self._observe(*key, OutputReport(position, finished=True, process=follower.log.process))
+        progress = self._progress_of(recurrence)
+        if not progress.finished:
+            position = max(follower.position, _position_of(progress, follower.log)) + 1
+            self._observe(*key, OutputReport(position, finished=True, process=follower.log.process))
+        self._finished.add(recurrence.metadata.uid)
 
     def _pod(self, key: Key, recurrence: TrainingRecurrence) -> Pod | None:
         """The newest pod of rank 0 that has started its training container."""
@@ -309,11 +332,10 @@ class OutputCollector:
         collected.retry_at = self._monotonic() + seconds
 
 
-def _position_of(recurrence: TrainingRecurrence, log: ContainerLog) -> int:
+def _position_of(progress: Progress, log: ContainerLog) -> int:
     """Up to where a log has been read; 0 if nothing of it has counted."""
-    return max((each.sequence for each in recurrence.progress.processes if each.id == log.process), default=0)
+    return max((each.sequence for each in progress.processes if each.id == log.process), default=0)
 
 
-def _is_open(recurrence: TrainingRecurrence) -> bool:
-    progress = recurrence.progress
-    return recurrence.status.result is None and recurrence.status.workload_ref is not None and not progress.finished
+def _is_running(recurrence: TrainingRecurrence) -> bool:
+    return recurrence.status.result is None and recurrence.status.workload_ref is not None

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import Backend
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 
@@ -50,7 +50,7 @@ class LeaderState:
         if controller is not None:
             controller.enqueue(key)
 
-    def review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    def review(self, recurrence: TrainingAttempt, progress: Progress) -> Progress:
         """The progress with the policy's new bounds; unchanged on a replica that does not lead."""
         if self._leading is None:
             return progress

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PowerMeasurement, PowerProfileKey, PowerProfileRecord
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 
 # Far above the largest job with 64 attempts in flight and 128 power profiles.
 MAX_BYTES = 64 * 1024 * 1024
@@ -53,9 +53,9 @@ class StoredDecision:
         measures_limits_by_output: See `Snapshot`.
     """
 
-    decided: TrainingRecurrence
+    decided: TrainingAttempt
     job: RecurringTrainingJob
-    recurrences: tuple[TrainingRecurrence, ...]
+    recurrences: tuple[TrainingAttempt, ...]
     records: int
     profiles: tuple[PowerProfileRecord, ...]
     source_job: RecurringTrainingJob | None
@@ -102,9 +102,9 @@ class StoredDecision:
     def _of(cls, body: dict[str, Any]) -> Self:
         source_job, source_records = body["source_job"], body["source_records"]
         return cls(
-            decided=TrainingRecurrence.from_wire(body["decided"]),
+            decided=TrainingAttempt.from_wire(body["decided"]),
             job=RecurringTrainingJob.from_wire(body["job"]),
-            recurrences=tuple(map(TrainingRecurrence.from_wire, body["recurrences"])),
+            recurrences=tuple(map(TrainingAttempt.from_wire, body["recurrences"])),
             records=int(body["records"]),
             profiles=tuple(
                 PowerProfileRecord(

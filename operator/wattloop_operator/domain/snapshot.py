@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 
 Value = TypeVar("Value")
 
@@ -201,7 +201,7 @@ class Snapshot:
     """
 
     job: RecurringTrainingJob
-    recurrences: tuple[TrainingRecurrence, ...] = ()
+    recurrences: tuple[TrainingAttempt, ...] = ()
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     unstated_starts: frozenset[str] = frozenset()
     records: tuple[ObservationRecord, ...] = ()
@@ -220,11 +220,11 @@ class Snapshot:
     measures_limits_by_output: bool = False
     recurrences_option: str = ""
     tariff: Tariff = NO_TARIFF
-    deleted_recurrences: tuple[TrainingRecurrence, ...] = ()
+    deleted_recurrences: tuple[TrainingAttempt, ...] = ()
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def was_started(self, recurrence: TrainingRecurrence) -> bool:
+    def was_started(self, recurrence: TrainingAttempt) -> bool:
         """Whether the workload of a recurrence is known to have been started."""
         return recurrence.status.workload_ref is not None or recurrence.metadata.name in self.unstated_starts
 

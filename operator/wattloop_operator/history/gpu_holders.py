@@ -1,6 +1,7 @@
 """The GPUs that running attempts hold: their power, their limits, and until when.
 
-Only what is written with the attempts is known: GPUs without a training are not listed.
+Only what is written with the attempts is known: GPUs without a training are not listed. A database has the readings of
+each GPU; the object of an attempt those of all together.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, RecentPower
+from wattloop_operator.api.attempt_state import ProgressSummary
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.gpu_readings import GpuReadingStatus, RecentPower
 from wattloop_operator.domain.quantities import NONE, number_text
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_overview import JOB
+from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status
+from wattloop_operator.reconcile.attempt.progress_summary import summary_of
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.store import Store
 
@@ -45,7 +50,7 @@ class HeldGpu:
         mean_power_watts: Mean power since the attempt began, up to its latest report; None before the first.
         recent_power_watts: Mean power between the latest two reports of its process, or since it began; None if it is
             not known.
-        recent_seconds: Time over which it is the mean, by the GPU's clock; None if the power is not known.
+        recent_seconds: Time over which it is the mean, by the GPU's clock; None if that is not known.
         recent_until: When the later of them was received; None if the power is not known.
         limit_watts: Power limit that is held on each GPU; None if none is.
         refused_limit: Why the limit that was requested last is not held; empty if it is.
@@ -103,18 +108,18 @@ def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
         InputError: A stored object is invalid.
         OperationError: The database failed.
     """
+    bodies = store.objects.list(RECURRENCE)
+    running = [each.read_as(TrainingRecurrence) for each in bodies if not (each.body.get("status") or {}).get("result")]
     found: list[HeldGpu] = []
-    for each in store.objects.list(RECURRENCE):
-        if not (each.body.get("status") or {}).get("result"):
-            recurrence = each.read_as(TrainingRecurrence)
-            job = store.objects.get(JOB, each.namespace, recurrence.spec.job_ref.name)
-            deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
-            found += gpus_of_attempt(recurrence, deadline, THIS_MACHINE)
+    for each in store.attempt_progress.attempts(running):
+        job = store.objects.get(JOB, each.metadata.namespace, each.spec.job_ref.name)
+        deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
+        found += gpus_of_attempt(each, deadline, THIS_MACHINE)
     return tuple(found)
 
 
 def gpus_of_attempt(
-    recurrence: TrainingRecurrence, active_deadline_seconds: int | None, unnamed_node: str
+    recurrence: TrainingAttempt, active_deadline_seconds: int | None, unnamed_node: str
 ) -> Iterator[HeldGpu]:
     """The GPUs of an attempt without an outcome; none before it starts, since a queued attempt holds no GPU.
 
@@ -123,7 +128,7 @@ def gpus_of_attempt(
         active_deadline_seconds: Seconds after its start at which it is ended; None without a deadline.
         unnamed_node: The node of an attempt that names no node.
     """
-    status, progress = recurrence.status, recurrence.progress
+    status, progress, summary = recurrence.status, recurrence.progress, summary_of(recurrence)
     usage, plan = usage_of(progress), status.frequency_plan
     since, deadline = status.start_time, active_deadline_seconds
     if since is None:
@@ -134,8 +139,8 @@ def gpus_of_attempt(
         "attempt": recurrence.metadata.name,
         "node": NODE_SEPARATOR.join(sorted({each.node for each in status.pods})) or unnamed_node,
         "product": progress.gpu_product if usage is None else usage.gpu_product,
-        "limit_watts": _held_limit(progress),
-        "refused_limit": progress.power_limit_refusal,
+        "limit_watts": None if summary is None else summary.power_limit_watts,
+        "refused_limit": refused_limit_in_status(recurrence),
         "frequency_plan": plan.name if plan is not None and plan.mode == RUNS_PLAN else "",
         "since": since,
         "until": None if deadline is None else since + timedelta(seconds=deadline),
@@ -144,9 +149,7 @@ def gpus_of_attempt(
         yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **_recent(gpu.recent), **shared)
     gpus = status.devices if usage is None else usage.devices
     if not progress.gpus and gpus:
-        seconds = 0.0 if usage is None else float(usage.duration_seconds)
-        watts = float(usage.gpu_energy_joules) / seconds if usage is not None and seconds > 0 else None
-        yield HeldGpu(gpu="", gpus=gpus, mean_power_watts=watts, **_recent(None), **shared)
+        yield HeldGpu(gpu="", gpus=gpus, **_powers(summary), **shared)
 
 
 def _recent(power: RecentPower | None) -> dict[str, Any]:
@@ -157,17 +160,22 @@ def _recent(power: RecentPower | None) -> dict[str, Any]:
     }
 
 
+def _powers(summary: ProgressSummary | None) -> dict[str, Any]:
+    """The powers of all GPUs of an attempt together."""
+    if summary is None:
+        return {"mean_power_watts": None, **_recent(None)}
+    recent, seconds = summary.power_watts, float(summary.time_seconds or 0)
+    return {
+        "mean_power_watts": float(summary.energy_joules or 0) / seconds if seconds > 0 else None,
+        "recent_power_watts": None if recent is None else float(recent),
+        "recent_seconds": None,
+        "recent_until": None if recent is None else summary.last_report_time,
+    }
+
+
 def _mean_power_watts(gpu: GpuReadingStatus) -> float | None:
     seconds = float(gpu.used_seconds)
     return gpu.used_millijoules / 1000 / seconds if seconds > 0 else None
-
-
-def _held_limit(progress: Progress) -> int | None:
-    """The limit that the processes hold, or that the agents hold on all pods of the attempt."""
-    if progress.power_limit_watts is not None or progress.agent_limits is None:
-        return progress.power_limit_watts
-    held = {each.held_watts for each in progress.agent_limits.pods}
-    return held.pop() if len(held) == 1 else None
 
 
 def held_table(gpus: Sequence[HeldGpu]) -> Table:

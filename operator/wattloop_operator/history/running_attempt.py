@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, Usage
+from wattloop_operator.api.attempt_state import ProgressSummary
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.reconcile.attempt.early_stop import cost_limit
-from wattloop_operator.reconcile.energy.attempt_usage import cost_of, usage_of
-from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -51,15 +49,15 @@ class RunningAttempt:
 
     Attributes:
         recurrence: Its object.
+        progress: How far it is.
         curve: Its curve.
-        usage: Its energy and time so far; None if they are not known.
         limit_percent: Its cost so far, without the trials of probes, in percent of that at which it is stopped; None
             if it has no limit, or if its cost is not known.
     """
 
     recurrence: TrainingRecurrence
+    progress: ProgressSummary
     curve: AttemptCurve
-    usage: Usage | None
     limit_percent: float | None
 
 
@@ -70,11 +68,10 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
         recurrence: The attempt, which has no result.
         history: The history of its job.
     """
-    spec, progress = recurrence.spec, recurrence.progress
+    spec, progress = recurrence.spec, recurrence.status.progress or ProgressSummary()
     configuration = Configuration(spec.batch_size, sorted_values(spec.parameters))
-    limit, counted = cost_limit(spec, progress), cost_of(spec, progress, usage_without_trials(progress))
-    share = counted / float(limit) if limit and counted is not None else None
-    epoch, predicted = float(progress.epoch or 0), progress.final_metric
+    percent = None if progress.cost_percent is None else float(progress.cost_percent)
+    epoch = float(progress.epoch or 0)
     is_comparable = bool(history.records) and history.records[-1].target == spec.target.run_target
     curve = AttemptCurve(
         spec.index,
@@ -84,13 +81,18 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
         progress.curve,
         max_epochs=float(spec.max_epochs),
         expected_epochs=history.expected_epochs(configuration) if is_comparable else None,
-        limit_epochs=epoch / share if share and epoch else None,
-        final_metric=None
-        if predicted is None
-        else Estimate(float(predicted.metric), float(predicted.low), float(predicted.high)),
+        limit_epochs=100 * epoch / percent if percent and epoch else None,
+        final_metric=_predicted(progress),
         is_running=True,
     )
-    return RunningAttempt(recurrence, curve, usage_of(progress), None if share is None else 100 * share)
+    return RunningAttempt(recurrence, progress, curve, percent)
+
+
+def _predicted(progress: ProgressSummary) -> Estimate | None:
+    if not progress.final_metric:
+        return None
+    low, mean, high = map(float, progress.final_metric)
+    return Estimate(mean, low, high)
 
 
 def latest_curve(history: JobHistory) -> AttemptCurve | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import measured_json_object, rows_of
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
@@ -34,7 +34,7 @@ class _EndedSince:
     def __init__(self) -> None:
         self._known: set[str] | None = None
 
-    def __call__(self, snapshot: Snapshot) -> list[TrainingRecurrence]:
+    def __call__(self, snapshot: Snapshot) -> list[TrainingAttempt]:
         ended = {each.metadata.name: each for each in snapshot.recurrences if each.status.result is not None}
         known = ended.keys() if self._known is None else self._known
         self._known = known | ended.keys()
@@ -88,13 +88,13 @@ class AttemptReporter:
             if status.result is None:
                 continue
             self.results.append(status.result)
-            has_metric = status.progress is not None and status.progress.metric is not None
+            has_metric = each.progress.metric is not None
             self._informative |= status.result in INFORMATIVE_RESULTS and has_metric
             if status.result not in EXPECTED_RESULTS or not self._table:
                 name = each.metadata.name
                 self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {self._described(each)}")
 
-    def _described(self, recurrence: TrainingRecurrence) -> str:
+    def _described(self, recurrence: TrainingAttempt) -> str:
         """The result and its message, without the message if it is that of the attempt before."""
         status = recurrence.status
         # Only the names of their logs differ.

@@ -14,8 +14,9 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.wire.training_messages import GpuEnergy
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.reporting.interfaces import Observe
 
@@ -45,7 +46,7 @@ class FinalEnergy:
         # Attempts that were read while they ran. Their counters rise, so each reading changes the progress.
         self._read: set[tuple[str, str]] = set()
 
-    def report(self, recurrence: TrainingRecurrence) -> None:
+    def report(self, recurrence: TrainingAttempt) -> None:
         """Read the GPUs that the attempt has reported. Failures are only logged."""
         energies = energy_now(self._agent_socket, recurrence.progress)
         if not energies:
@@ -56,7 +57,7 @@ class FinalEnergy:
         except OperationError as error:
             logger.warning("%s: the energy at its end was not stored: %s", metadata.name, error)
 
-    def report_before_outcome(self, recurrence: TrainingRecurrence) -> None:
+    def report_before_outcome(self, recurrence: TrainingAttempt) -> None:
         """Read the GPUs of an attempt that still runs, once: its outcome is to be stored."""
         key = (recurrence.metadata.namespace, recurrence.metadata.name)
         if key not in self._read:

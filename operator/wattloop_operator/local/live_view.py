@@ -16,10 +16,11 @@ from rich.live import Live
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.quantities import NONE, Units, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
@@ -106,7 +107,7 @@ class LiveView:
             self._printed.add(each.key)
             self._console.print(Text(line_text(each, width, history.units), style="" if each.row.reached else "dim"))
 
-    def _running_lines(self, recurrence: TrainingRecurrence, history: JobHistory) -> list[Text]:
+    def _running_lines(self, recurrence: TrainingAttempt, history: JobHistory) -> list[Text]:
         width = self._console.width
         spec, progress = recurrence.spec, recurrence.progress
         configuration = Configuration(spec.batch_size, sorted_values(spec.parameters))
@@ -141,7 +142,7 @@ class LiveView:
         return (latest.energy_joules - before.energy_joules) / elapsed if elapsed > 0 else None
 
     def _predicted_end(
-        self, recurrence: TrainingRecurrence, progress: Progress, configuration: Configuration, history: JobHistory
+        self, recurrence: TrainingAttempt, progress: Progress, configuration: Configuration, history: JobHistory
     ) -> str:
         """When the attempt will reach the target, by the epochs of earlier ones with its configuration."""
         expected = history.expected_epochs(configuration)

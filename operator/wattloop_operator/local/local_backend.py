@@ -22,19 +22,20 @@ from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.domain.tariff import Tariff
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of, missing_module_text
 from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import GRACE_SECONDS, ProcessStartError, TrainingProcess, last_output
-from wattloop_operator.local.report_server import RECURRENCE, LocalTokens, replace_recurrence
+from wattloop_operator.local.report_server import RECURRENCE, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
 from wattloop_operator.reporting.interfaces import Observe
-from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
+from wattloop_operator.store.objects import ObjectConflictError, ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.store.store_cache import StoreCache
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
@@ -127,16 +128,14 @@ class LocalBackend:
         if stored is None:
             return None
         job = stored.read_as(RecurringTrainingJob)
-        recurrences = tuple(
-            each.read_as(TrainingRecurrence) for each in self._store.objects.list(RECURRENCE, key.namespace)
-        )
-        own = tuple(self._with_plan(each) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+        listed = (each.read_as(TrainingRecurrence) for each in self._store.objects.list(RECURRENCE, key.namespace))
+        own = [each for each in listed if each.spec.job_ref.uid == job.metadata.uid]
         learn_from = job.spec.batch_size.learn_from
         source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
         outcomes = self._store_cache.of_job(job.metadata.uid)
         return Snapshot(
             job=job,
-            recurrences=own,
+            recurrences=tuple(self._with_plan(each) for each in self._store.attempt_progress.attempts(own)),
             workloads={
                 each.name: self._workload(each.namespace, each.name, each.body)
                 for each in self._store.objects.list(WORKLOAD, key.namespace)
@@ -235,14 +234,21 @@ class LocalBackend:
             for follower in self._followers.values():
                 follower.finish(succeeded=False)
 
-    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+    def _write_recurrence_status(self, recurrence: TrainingAttempt, status: TrainingRecurrenceStatus) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
         if status.result is not None and process is not None and process.exit_code is None:
             # New energy makes the snapshot stale, and the outcome is computed again with it.
             self._final_energy.report_before_outcome(recurrence)
-        replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
+        if status.result is not None and recurrence.status.result is None and recurrence.outcome is None:
+            self._store.attempt_progress.decide(recurrence, status, datetime.now(UTC))
+        metadata, version = recurrence.metadata, int(recurrence.metadata.resource_version or 0)
+        body = recurrence.model_copy(update={"status": status}).to_wire()
+        try:
+            self._store.objects.replace(RECURRENCE, metadata.namespace, metadata.name, body, expected_version=version)
+        except (ObjectConflictError, ObjectMissingError) as error:
+            raise StaleSnapshotError(str(error)) from error
 
-    def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
+    def _create_recurrence(self, recurrence: TrainingAttempt) -> None:
         # An API server would assign uid and creation time.
         metadata = recurrence.metadata.model_copy(
             update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
@@ -253,7 +259,7 @@ class LocalBackend:
         except ObjectExistsError:
             logger.debug("%s/%s exists already", metadata.namespace, metadata.name)
 
-    def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+    def _start(self, job: RecurringTrainingJob, recurrence: TrainingAttempt) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
         addresses = RunAddresses(models=self._addresses.models)
         if recurrence.spec.reporting.sends_reports:
@@ -329,11 +335,13 @@ class LocalBackend:
                 )
             del self._processes[namespace, name]
 
-    def _recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
+    def _recurrence(self, namespace: str, name: str) -> TrainingAttempt | None:
         stored = self._store.objects.get(RECURRENCE, namespace, name)
-        return None if stored is None else stored.read_as(TrainingRecurrence)
+        if stored is None:
+            return None
+        return self._store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0]
 
-    def _with_plan(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
+    def _with_plan(self, recurrence: TrainingAttempt) -> TrainingAttempt:
         """The recurrence with what its pipeline does; it is stored with the outcome."""
         spec, status = recurrence.spec, recurrence.status
         if status.result is not None:
@@ -349,7 +357,7 @@ class LocalBackend:
         if follower is not None:
             follower.finish(succeeded=succeeded)
 
-    def _end(self, recurrence: TrainingRecurrence, *, gracefully: bool) -> None:
+    def _end(self, recurrence: TrainingAttempt, *, gracefully: bool) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
         if process is not None and gracefully:
             process.terminate()
@@ -388,8 +396,9 @@ class LocalBackend:
             terminating=process.terminating,
         )
 
-    def _delete(self, recurrence: TrainingRecurrence) -> None:
+    def _delete(self, recurrence: TrainingAttempt) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        self._store.attempt_progress.delete(recurrence)
         for kind in (WORKLOAD, RECURRENCE):
             try:
                 self._store.objects.delete(kind, namespace, name)
@@ -409,9 +418,8 @@ class LocalBackend:
         )
 
 
-def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) -> bool:
-    progress = recurrence.status.progress
-    return process.exit_code == 0 and progress is not None and progress.finished
+def _reported_its_end(process: TrainingProcess, recurrence: TrainingAttempt) -> bool:
+    return process.exit_code == 0 and recurrence.progress.finished
 
 
 def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:

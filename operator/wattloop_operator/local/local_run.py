@@ -20,13 +20,13 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop.gpus.agent_process import running_agent
 from wattloop.gpus.process_gpus import CUDA_VARIABLE, GPUS_VARIABLE
 from wattloop.run import held_gpus
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import ANNOTATION as TARIFF
 from wattloop_operator.domain.tariff import Tariffs
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
@@ -37,7 +37,7 @@ from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.processor_agent import LocalProcessorMeter, running_processor_agent
-from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens, report_address
+from wattloop_operator.local.report_server import LocalTokens, local_progress, report_address
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
@@ -247,12 +247,12 @@ class LocalRun:
             )
         tokens = LocalTokens(watchdog.folder)
 
-        def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        def review(recurrence: TrainingAttempt, progress: Progress) -> Progress:
             key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
             return review_cost_limit(lambda: backend.read(key), recurrence, progress)
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
-        recurrences = LocalProgressStore(store.objects, wake_event.set)
+        recurrences = local_progress(store, wake_event.set)
         service = ReportService(recurrences, tokens, review, limits=limits)
         commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
         # The manifest's job: the stored one differs in its identity and its starts alone.

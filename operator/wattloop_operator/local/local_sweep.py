@@ -21,8 +21,8 @@ from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
@@ -152,7 +152,7 @@ def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     return job.model_copy(update={"spec": spec.model_copy(update=update)})
 
 
-def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now: datetime) -> TrainingRecurrence:
+def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now: datetime) -> TrainingAttempt:
     """The next attempt at a point of the grid, with its batch size and its limit instead of a decision's.
 
     Args:

@@ -21,9 +21,9 @@ from wattloop.threads import TaskThread
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
 from wattloop_operator.domain.metric_rows import MetricReader, RowReader
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
 from wattloop_operator.local.command import expanded
 from wattloop_operator.local.metric_file import MetricFile
@@ -57,7 +57,7 @@ class OutputFollower:
 
     def __init__(
         self,
-        recurrence: TrainingRecurrence,
+        recurrence: TrainingAttempt,
         power: Power,
         *,
         output: Path,
@@ -286,7 +286,7 @@ class OutputLimits:
         power: How the job chooses its limit.
     """
 
-    def __init__(self, recurrence: TrainingRecurrence, gpus: ProcessGpus, power: Power) -> None:
+    def __init__(self, recurrence: TrainingAttempt, gpus: ProcessGpus, power: Power) -> None:
         self._spec = recurrence.spec
         self._gpus = gpus
         self._power = power

@@ -21,6 +21,7 @@ from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, listi
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
@@ -219,8 +220,9 @@ def _job(body: Body) -> RecurringTrainingJob:
     return read_object(RecurringTrainingJob, body, _name_of(body))
 
 
-def _recurrence(body: Body) -> TrainingRecurrence:
-    return read_object(TrainingRecurrence, body, _name_of(body))
+def _recurrence(body: Body) -> TrainingAttempt:
+    """The attempt as its object states it: whoever looks at the page may read objects, and no database."""
+    return TrainingAttempt.of(read_object(TrainingRecurrence, body, _name_of(body)), None)
 
 
 def _name_of(body: Body) -> str:

@@ -68,8 +68,6 @@ def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
     """The usage as the operator's database has it, late usage included; a model of all of an object takes too long."""
     status, subject = recurrence["status"], f"{namespace}/{recurrence['metadata']['name']}"
     usage = read_object(Usage, status["usage"], subject) if status.get("usage") else None
-    progress = status.get("progress") or {}
-    agents = progress.get("agents") or {}
     devices = 0 if usage is None else usage.devices
     return AttemptUsage(
         namespace,
@@ -77,6 +75,6 @@ def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
         gpu_product="",
-        gpu_count=devices or len(progress.get("gpus") or ()) or agents.get("devices") or 0,
+        gpu_count=devices or 0,
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
     )

@@ -8,7 +8,7 @@ from wattloop_operator.api.recurring_training_job import Mode, RecurringTraining
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.quantities import Unit, target_text
+from wattloop_operator.domain.quantities import Unit, optional_float, target_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import money_saved, summary
@@ -30,6 +30,7 @@ from wattloop_operator.page.views import (
     TradeoffView,
 )
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
+from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status, stop_reason_in_status
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning.advice import advice_text, next_configuration
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
@@ -203,30 +204,29 @@ def _cost_percent(arm: ArmStatus, default: ArmStatus) -> Estimate | None:
 
 
 def _attempt(running: RunningAttempt) -> AttemptView:
-    recurrence, curve = running.recurrence, running.curve
-    progress, status = recurrence.progress, recurrence.status
+    recurrence, curve, progress = running.recurrence, running.curve, running.progress
+    status = recurrence.status
     return AttemptView(
         name=recurrence.metadata.name,
         recurrence=curve.recurrence,
         attempt=curve.attempt,
         configuration=str(curve.configuration),
         started_at=status.start_time,
-        epoch=None if progress.epoch is None else float(progress.epoch),
+        epoch=optional_float(progress.epoch),
         max_epochs=recurrence.spec.max_epochs,
         expected_epochs=curve.expected_epochs,
         limit_epochs=curve.limit_epochs,
         target=target_text(curve.target),
-        metric=None if progress.metric is None else float(progress.metric),
+        metric=optional_float(progress.metric),
         final_metric=Interval.of(curve.final_metric),
-        energy_joules=None if running.usage is None else float(running.usage.gpu_energy_joules),
-        time_seconds=None if running.usage is None else float(running.usage.duration_seconds),
+        energy_joules=optional_float(progress.energy_joules),
+        time_seconds=optional_float(progress.time_seconds),
         limit_percent=running.limit_percent,
         power_limit_watts=progress.power_limit_watts,
-        refused_limit=progress.power_limit_refusal,
-        ranks=progress.ranks,
-        gpus=[each.uuid for each in progress.gpus],
+        refused_limit=refused_limit_in_status(recurrence),
+        gpus=status.devices,
         pods=[f"{each.uid} on {each.node}" for each in status.pods],
-        stop_reason=progress.stop_reason,
+        stop_reason=stop_reason_in_status(recurrence),
     )
 
 

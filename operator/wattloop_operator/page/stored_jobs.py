@@ -23,6 +23,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
 from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
+from wattloop_operator.reconcile.attempt.progress_summary import with_summary
 from wattloop_operator.store.store import Store
 
 # A job with the most observations takes 40 MB.
@@ -185,9 +186,10 @@ class StoredJobs:
     def _snapshot(self, job: RecurringTrainingJob, history: JobHistory) -> Snapshot:
         stored = self._store.objects.list(RECURRENCE, job.metadata.namespace, prefix=f"{job.metadata.name}-")
         recurrences = (each.read_as(TrainingRecurrence) for each in stored)
+        own = [each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid]
         return Snapshot(
             job=job,
-            recurrences=tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid),
+            recurrences=tuple(map(with_summary, self._store.attempt_progress.attempts(own))),
             records=history.records,
             profiles=history.profiles,
         )

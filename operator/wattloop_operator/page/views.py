@@ -165,8 +165,7 @@ class AttemptView(BaseModel):
     )
     power_limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
     refused_limit: str = Field(description="Why the power limit that was requested last is not held; empty if it is.")
-    ranks: int = Field(description="Processes of the training, as far as reports tell.")
-    gpus: list[str] = Field(description="The GPUs that its processes report.")
+    gpus: int = Field(description="Number of GPUs that its template requests; 0 if it does not state it.")
     pods: list[str] = Field(description="Its pods with their nodes; empty in local mode.")
     stop_reason: str = Field(description="Why it was asked to stop; empty if it was not.")
 

@@ -12,6 +12,7 @@ from wattloop_operator.api.recurring_training_job_status import RecurringTrainin
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 
 # Reason of the Event of a recurrence that was deleted.
 RECURRENCE_DELETED = "RecurrenceDeleted"
@@ -47,7 +48,7 @@ class CreateRecurrence:
         inputs: What it was decided from, which the store keeps; None if no policy decided it.
     """
 
-    recurrence: TrainingRecurrence
+    recurrence: TrainingAttempt
     inputs: StoredDecision | None = None
 
 
@@ -58,7 +59,7 @@ class StartWorkload:
     An existing one of the same name that belongs to it is left unchanged.
     """
 
-    recurrence: TrainingRecurrence
+    recurrence: TrainingAttempt
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,20 @@ class EndWorkload:
             ended. Otherwise the workload is abandoned.
     """
 
-    recurrence: TrainingRecurrence
+    recurrence: TrainingAttempt
     gracefully: bool = False
 
 
 @dataclass(frozen=True)
 class WriteRecurrenceStatus:
-    """Write the status of a recurrence except `progress`, which the reporting API writes.
+    """Write the status of a recurrence.
 
-    It must fail with `StaleSnapshotError` if the recurrence has changed since the snapshot, because
-    a report that arrived in between may change the outcome.
+    It must fail with `StaleSnapshotError` if the object has changed since the snapshot. An outcome is final: it is
+    first written to the row of the attempt's progress, and that must fail if the row has changed, because a report that
+    arrived in between may change the outcome.
     """
 
-    recurrence: TrainingRecurrence
+    recurrence: TrainingAttempt
     status: TrainingRecurrenceStatus
 
 
@@ -93,7 +95,7 @@ class WriteRecurrenceStatus:
 class DeleteRecurrence:
     """Delete an ended recurrence beyond the history limits. Its record stays in the store."""
 
-    recurrence: TrainingRecurrence
+    recurrence: TrainingAttempt
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from wattloop.pipeline.plan_messages import (
 )
 from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
 from wattloop.wire.training_messages import MAX_REPORT_BYTES, Answer, Report
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
@@ -156,7 +156,7 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
         return JSONResponse(answer.to_json())
 
 
-def _decision(recurrence: TrainingRecurrence) -> DecisionForm:
+def _decision(recurrence: TrainingAttempt) -> DecisionForm:
     spec = recurrence.spec
     return DecisionForm(
         batch_size=spec.batch_size,

@@ -13,8 +13,8 @@ from decimal import Decimal
 
 from cachetools import LRUCache
 
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, evaluated_epoch, is_review_due
 from wattloop_operator.reporting.interfaces import Review, TooManyRequestsError
 from wattloop_operator.reporting.rate_limiters import Rate
@@ -44,7 +44,7 @@ class CostReviews:
         self._limit = SharedLimit(clock, RECURRENCE_RATE, TOTAL_RATE, "all reviews together")
         self._latest: LRUCache[Key, tuple[Decimal, dict[str, object]]] = LRUCache(MAX_RECURRENCES)
 
-    def __call__(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    def __call__(self, recurrence: TrainingAttempt, progress: Progress) -> Progress:
         """The progress with the limit of a review; unchanged if none is due, or none is allowed now.
 
         Raises:

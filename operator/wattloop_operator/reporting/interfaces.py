@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from wattloop.wire.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
-Review = Callable[[TrainingRecurrence, Progress], Progress]
+Review = Callable[[TrainingAttempt, Progress], Progress]
 """Has the policy review the cost limit of an attempt: returns the progress with the new limit, or the same
 progress if there is no review."""
 
@@ -52,7 +52,7 @@ class TooManyRequestsError(Exception):
 
 
 class ProgressTooLargeError(Exception):
-    """The progress of an attempt would leave too little room for its outcome: HTTP 413."""
+    """The progress of an attempt would be larger than what is stored of one: HTTP 413."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Authorizer(Protocol):
 class ProgressStore(Protocol):
     """Stores the progress of recurrences, durably when `write` returns."""
 
-    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
+    def read(self, namespace: str, name: str) -> TrainingAttempt | None:
         """The recurrence as it is now, or None if it does not exist.
 
         Raises:
@@ -112,12 +112,12 @@ class ProgressStore(Protocol):
         """
         ...
 
-    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
+    def write(self, recurrence: TrainingAttempt, progress: Progress) -> None:
         """Write the progress of a recurrence that has not changed since it was read.
 
         Raises:
-            StaleSnapshotError: The recurrence has changed: read it and merge the report again.
-            ProgressTooLargeError: The progress would leave too little room for the outcome.
+            StaleSnapshotError: Its progress has changed, or its outcome is decided: read it and merge the report again.
+            ProgressTooLargeError: The progress would be too large.
             OperationError: The write failed for now.
         """
         ...

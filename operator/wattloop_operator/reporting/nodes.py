@@ -248,7 +248,7 @@ class LimitOrders:
         recurrence = self._reports.receive_limit(attempt.namespace, attempt.name, state)
         if not needs_order(recurrence, may_have_socket=self._sockets):
             # An attempt that has reported nothing may need an order with its first report.
-            if recurrence.status.progress is not None:
+            if recurrence.progress_version:
                 with self._lock:
                     self._without_order[attempt.namespace, attempt.name] = True
             return None

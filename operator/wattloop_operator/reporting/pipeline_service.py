@@ -11,7 +11,7 @@ from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.memory_shares import PIPELINE_SETTINGS
 from wattloop_operator.reconcile.pipeline.held_bytes import BYTES_OF_STATE, state_bytes
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
@@ -25,11 +25,11 @@ STATE_SECONDS = 5.0
 ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
 
 
-PlanOfRecurrence = Callable[[TrainingRecurrence], JobPlan]
+PlanOfRecurrence = Callable[[TrainingAttempt], JobPlan]
 """How the job of a recurrence plans its pipelines. Raises OperationError if the job cannot be read now."""
 
 
-def plan_by_default(_recurrence: TrainingRecurrence) -> JobPlan:
+def plan_by_default(_recurrence: TrainingAttempt) -> JobPlan:
     """Every pipeline is planned, with no time lost."""
     return JobPlan()
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.periodic_thread import PeriodicThread
 from wattloop_operator.reporting.interfaces import (
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
 Received = TypeVar("Received")
-Judge = Callable[[TrainingRecurrence, Sequence[Any]], Progress]
+Judge = Callable[[TrainingAttempt, Sequence[Any]], Progress]
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Attempt(Generic[Received]):
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
-    known: TrainingRecurrence | None = None
+    known: TrainingAttempt | None = None
     waiting: list[Received] = field(default_factory=list)
     written_at: float = -float("inf")
     read_at: float = -float("inf")
@@ -78,7 +78,7 @@ class ProgressWriter(Generic[Received]):
     def __init__(
         self,
         progress_store: ProgressStore,
-        merge: Callable[[TrainingRecurrence, Received], Progress],
+        merge: Callable[[TrainingAttempt, Received], Progress],
         judge: Judge,
         clock: Callable[[], float],
         interval_seconds: float = 0.0,
@@ -97,7 +97,7 @@ class ProgressWriter(Generic[Received]):
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def merge(self, namespace: str, name: str, report: Received) -> TrainingRecurrence:
+    def merge(self, namespace: str, name: str, report: Received) -> TrainingAttempt:
         """Merge a report; returns the recurrence with it.
 
         Raises:
@@ -122,7 +122,7 @@ class ProgressWriter(Generic[Received]):
             attempt.known = merged
             return merged
 
-    def current(self, namespace: str, name: str) -> TrainingRecurrence:
+    def current(self, namespace: str, name: str) -> TrainingAttempt:
         """The recurrence as read at most an interval ago, for ranks that wait for a verdict.
 
         Raises:
@@ -167,14 +167,14 @@ class ProgressWriter(Generic[Received]):
             attempt.waiting.clear()
             logger.exception("unexpected failure while the progress of %s/%s was written; dropped reports", *key)
 
-    def _write(self, key: Key, attempt: _Attempt[Received], *reports: Received) -> TrainingRecurrence:
+    def _write(self, key: Key, attempt: _Attempt[Received], *reports: Received) -> TrainingAttempt:
         """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
             recurrence = self._read(key)
             merged = self._merged(recurrence, *attempt.waiting, *reports)
             if merged != recurrence:
-                # A failed write counts too, because it is a request to the API server.
+                # A failed write counts too, because it is a transaction.
                 attempt.written_at = self._clock()
                 try:
                     self._progress_store.write(recurrence, merged.progress)
@@ -187,12 +187,12 @@ class ProgressWriter(Generic[Received]):
             return merged
         raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
 
-    def _merged(self, recurrence: TrainingRecurrence, *reports: Received) -> TrainingRecurrence:
+    def _merged(self, recurrence: TrainingAttempt, *reports: Received) -> TrainingAttempt:
         for report in reports:
             recurrence = _with(recurrence, self._merged_progress(recurrence, report))
         return _with(recurrence, self._judged_progress(recurrence, reports)) if reports else recurrence
 
-    def _read(self, key: Key) -> TrainingRecurrence:
+    def _read(self, key: Key) -> TrainingAttempt:
         recurrence = self._progress_store.read(*key)
         if recurrence is None:
             raise UnknownRecurrenceError(f"TrainingRecurrence {key[0]}/{key[1]} does not exist")
@@ -239,14 +239,14 @@ class ProgressWriterThread(PeriodicThread):
             logger.exception("unexpected failure while writing progress; retrying")
 
 
-def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:
+def _with(recurrence: TrainingAttempt, progress: Progress) -> TrainingAttempt:
     """The recurrence with new progress; unchanged once the recurrence has a result."""
-    if recurrence.status.result is not None or progress == recurrence.status.progress:
+    if recurrence.status.result is not None or progress == recurrence.progress:
         return recurrence
-    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
+    return recurrence.model_copy(update={"progress": progress})
 
 
-def _is_urgent(before: TrainingRecurrence, after: TrainingRecurrence) -> bool:
+def _is_urgent(before: TrainingAttempt, after: TrainingAttempt) -> bool:
     """Whether the attempt now must stop, has reached its target, has a new verdict or is finished."""
     old, new = before.progress, after.progress
     if _verdict(before) != _verdict(after):
@@ -254,6 +254,6 @@ def _is_urgent(before: TrainingRecurrence, after: TrainingRecurrence) -> bool:
     return (old.stop_requested, old.reached, old.finished) != (new.stop_requested, new.reached, new.finished)
 
 
-def _verdict(recurrence: TrainingRecurrence) -> tuple[int, int | None]:
+def _verdict(recurrence: TrainingAttempt) -> tuple[int, int | None]:
     progress = recurrence.progress
     return progress.decided_epoch, progress.stop_epoch

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import Answer, Report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
@@ -180,7 +180,7 @@ class ReportService:
             )
         self.observe(namespace, name, output_report_of(status, spec.target, pod_uid))
 
-    def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingRecurrence:
+    def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingAttempt:
         """Merge what an agent did about the power limit of a pod; returns the recurrence as it is now.
 
         Args:
@@ -198,7 +198,7 @@ class ReportService:
             return self.recurrence(namespace, name)
         return self.writer.merge(namespace, name, ReceivedReport(state, self._utc_now()))
 
-    def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
+    def recurrence(self, namespace: str, name: str) -> TrainingAttempt:
         """The recurrence of an authorized caller, with its decision.
 
         Raises:
@@ -210,7 +210,7 @@ class ReportService:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         return recurrence
 
-    def _merged(self, recurrence: TrainingRecurrence, received: ReceivedReport) -> Progress:
+    def _merged(self, recurrence: TrainingAttempt, received: ReceivedReport) -> Progress:
         report, before = received.report, recurrence.progress
         if recurrence.status.result is not None:
             return before
@@ -231,7 +231,7 @@ class ReportService:
         )
 
     def _with_agent_readings(
-        self, recurrence: TrainingRecurrence, progress: Progress, received: ReceivedReport
+        self, recurrence: TrainingAttempt, progress: Progress, received: ReceivedReport
     ) -> Progress:
         before = recurrence.progress
         if self._energies is not None and received.energies is None and needs_agents(before, progress):
@@ -241,7 +241,7 @@ class ReportService:
         pods = {energy.pod_uid for energy in energies if not energy.ended}
         return with_limit_measured(before, progress, pods, received.at)
 
-    def _read_energies(self, energies: AttemptEnergies, recurrence: TrainingRecurrence) -> tuple[PodEnergy, ...]:
+    def _read_energies(self, energies: AttemptEnergies, recurrence: TrainingAttempt) -> tuple[PodEnergy, ...]:
         spec = recurrence.spec
         try:
             return energies(spec.job_ref.uid, spec.index, spec.attempt)
@@ -251,7 +251,7 @@ class ReportService:
                 logger.warning("%s: the energy of an epoch is not known: %s", _name(recurrence), error)
             return ()
 
-    def _judged(self, recurrence: TrainingRecurrence, received: Sequence[ReceivedReport]) -> Progress:
+    def _judged(self, recurrence: TrainingAttempt, received: Sequence[ReceivedReport]) -> Progress:
         progress = recurrence.progress
         if recurrence.status.result is not None:
             return progress
@@ -260,7 +260,7 @@ class ReportService:
         reports = [each.report for each in received if isinstance(each.report, Report)]
         return with_verdict(with_stop_request(recurrence, self._with_review(recurrence, progress)), reports)
 
-    def _with_review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    def _with_review(self, recurrence: TrainingAttempt, progress: Progress) -> Progress:
         if self._review is None:
             return progress
         try:
@@ -272,7 +272,7 @@ class ReportService:
             logger.exception("%s: unexpected failure of the policy's review", _name(recurrence))
         return progress
 
-    def _log_dropped_gpus(self, recurrence: TrainingRecurrence, progress: Progress, report: Report) -> None:
+    def _log_dropped_gpus(self, recurrence: TrainingAttempt, progress: Progress, report: Report) -> None:
         stored = {gpu.uuid for gpu in progress.gpus}
         dropped = [gpu.uuid for gpu in report.gpus if gpu.uuid not in stored]
         if dropped and self._log_limit.take(_name(recurrence)):
@@ -285,5 +285,5 @@ class ReportService:
             )
 
 
-def _name(recurrence: TrainingRecurrence) -> str:
+def _name(recurrence: TrainingAttempt) -> str:
     return recurrence.metadata.full_name

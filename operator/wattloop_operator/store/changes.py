@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, func, select
 
-from wattloop_operator.store.tables import LATE_USAGES, MEASUREMENTS, OBJECT_VERSION, OBSERVATIONS, PROFILES
+from wattloop_operator.store.tables import (
+    ATTEMPT_PROGRESS,
+    LATE_USAGES,
+    MEASUREMENTS,
+    OBJECT_VERSION,
+    OBSERVATIONS,
+    PROFILES,
+)
 
 
 def database_version(on: Connection) -> str:
-    """A text that changes when an object or an observation is written."""
+    """A text that changes when an object, the progress of its attempt or an observation is written."""
     objects = on.execute(select(OBJECT_VERSION.c.resource_version)).scalar_one()
     observations = on.execute(select(func.count()).select_from(OBSERVATIONS)).scalar_one()
-    return f"{objects}-{observations}"
+    # The database of a cluster has no objects, so nothing that is shown of it depends on progress.
+    reported = on.execute(select(func.max(ATTEMPT_PROGRESS.c.updated_at))).scalar_one() if objects else None
+    return f"{objects}-{observations}" + (f"-{reported.timestamp()}" if reported else "")
 
 
 def job_version(on: Connection, job_uid: str) -> str:

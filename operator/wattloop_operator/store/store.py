@@ -9,6 +9,7 @@ from typing import Self
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
+from wattloop_operator.store.attempt_progress import AttemptProgress
 from wattloop_operator.store.changes import database_version, job_version
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.decision_store import Decisions
@@ -30,6 +31,7 @@ class Store:
         decisions: Each decision with what it was made from.
         profiles: Energy and time at each power limit.
         pod_energies: The energy of pods as reported by node agents.
+        attempt_progress: What attempts have reported, and how they are decided to end.
         pipelines: Ranks, profiles and frontiers of pipeline-parallel attempts.
         objects: The objects of the local mode.
     """
@@ -42,6 +44,7 @@ class Store:
         self.decisions = Decisions(database)
         self.profiles = Profiles(database)
         self.pod_energies = PodEnergies(database)
+        self.attempt_progress = AttemptProgress(database)
         self.pipelines = Pipelines(database)
         self.objects = Objects(database)
 
@@ -55,7 +58,7 @@ class Store:
             read_marker(on)
 
     def version(self) -> str:
-        """A text that changes when an object or an observation is written.
+        """A text that changes when an object, the progress of an attempt or an observation is written.
 
         Raises:
             OperationError: The database failed.

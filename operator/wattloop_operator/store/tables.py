@@ -41,7 +41,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 # Number of the first migration; an older schema is of a development version.
 OLDEST_SCHEMA_VERSION = 12
 PRODUCT = "wattloop"
@@ -323,6 +323,28 @@ PIPELINE_MEASUREMENTS = Table(
     Column("attempt", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+# One row for each attempt that has reported or has an outcome; its version rises with each change.
+ATTEMPT_PROGRESS = Table(
+    "attempt_progress",
+    METADATA,
+    Column("namespace", NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("uid", NAME, primary_key=True),
+    Column("job_uid", NAME, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    # NULL until it is decided.
+    Column("outcome", Text),
+    # Whether the leader is to look at the attempt.
+    Column("ending", Boolean, nullable=False),
+    # NULL before the first report.
+    Column("reported_at", UtcDateTime),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Index("attempt_progress_by_job", "job_uid"),
+    Index("attempt_progress_by_ending", "ending"),
+    Index("attempt_progress_by_age", "updated_at"),
 )
 
 OBJECTS = Table(

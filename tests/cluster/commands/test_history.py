@@ -58,24 +58,24 @@ def recurrence(uid: str, index: int, batch_size: int) -> dict[str, Any]:
 
 
 def ended(energy_joules: str) -> str:
-    gpu = {
-        "uuid": "GPU-0",
-        "startEnergyMillijoules": 0,
-        "energyMillijoules": 1,
-        "startTimeSeconds": "0",
-        "timeSeconds": "1",
-    }
     status = {
         "result": "Reached",
         "epochs": "10",
         "completionTime": "2026-03-01T00:10:00Z",
-        "usage": {"gpuEnergyJoules": energy_joules, "durationSeconds": "10", "attribution": "Exclusive"},
+        "usage": {
+            "gpuEnergyJoules": energy_joules,
+            "durationSeconds": "10",
+            "devices": 1,
+            "gpuProduct": "NVIDIA A40",
+            "maxPowerLimitWatts": 300,
+            "attribution": "Exclusive",
+        },
         "frequencyPlan": {
             "name": "digits-1",
             "mode": "Plan",
             "savingPercent": "6.1",
         },
-        "progress": {"metric": "0.98", "gpus": [gpu], "gpuProduct": "NVIDIA A40", "maxPowerLimitWatts": 300},
+        "progress": {"metric": "0.98"},
     }
     return f"--patch={json.dumps({'status': status})}"
 

@@ -43,8 +43,15 @@ def job(kubectl: ClusterCommand, crds: None, namespace: str) -> str:
         "result": "Reached",
         "epochs": "3",
         "completionTime": "2026-03-01T12:10:00Z",
-        "usage": {"gpuEnergyJoules": "2000", "durationSeconds": "10", "attribution": "Exclusive"},
-        "progress": {"metric": "0.95", "gpuProduct": "NVIDIA A40", "maxPowerLimitWatts": 300},
+        "usage": {
+            "gpuEnergyJoules": "2000",
+            "durationSeconds": "10",
+            "devices": 1,
+            "gpuProduct": "NVIDIA A40",
+            "maxPowerLimitWatts": 300,
+            "attribution": "Exclusive",
+        },
+        "progress": {"metric": "0.95"},
     }
     for target, written in ((f"trec/{RECURRENCE}", status), ("rtj/digits", ENDED)):
         patch = json.dumps({"status": written})

@@ -35,6 +35,7 @@ from support.control_plane.objects import (
 )
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
+from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.train_set import CRD, GROUP
 from support.control_plane.training import TokenOfPod, Training
 from support.free_ports import free_port
@@ -43,7 +44,6 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
@@ -61,12 +61,12 @@ def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
         yield HttpTransport(api_client)
 
 
-@pytest.fixture(scope="session")
-def reporting(transport: HttpTransport) -> Iterator[HttpService]:
+@pytest.fixture
+def reporting(transport: HttpTransport, store: Store, clock: TestClock) -> Iterator[HttpService]:
     """The reporting API over HTTP."""
     api = ClusterApi(transport)
     service = ReportService(
-        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        cluster_progress(api, store, clock), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     )
     served = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     served.start()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness
+from support.backends.model_backend import report
 from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport, Request
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
+from wattloop_operator.cluster.job_settings import ReportedObjects
 from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 
 
@@ -30,6 +33,7 @@ class TestClusterBackend(BackendContract):
         reporting: HttpService,
         clock: TestClock,
         make_job: MakeJob,
+        tmp_path: Path,
     ) -> BackendHarness:
         started: Counter[str] = Counter()
 
@@ -42,12 +46,10 @@ class TestClusterBackend(BackendContract):
         operator = InProcessOperator(counting, store, reporting.url, clock)
         key = make_job()
         operator.sync_cache(key)
-        progress_store = ClusterProgressStore(ClusterApi(transport))
+        find = ReportedObjects(ClusterApi(transport)).recurrence
+        service = ReportService(StoredProgress(find, store.attempt_progress, clock), LocalTokens(tmp_path))
 
-        def write_progress(name: str) -> None:
-            recurrence = progress_store.read(key.namespace, name)
-            assert recurrence is not None
-            progress_store.write(recurrence, Progress(epoch=Decimal(1), metric=Decimal("0.5")))
-            operator.sync_cache(key)
+        def write_progress(name: str, epoch: int) -> None:
+            service.receive(key.namespace, name, report(epoch=epoch, sequence=epoch, metric=0.5))
 
         return BackendHarness(operator.backend, key, write_progress, lambda name: started[name])

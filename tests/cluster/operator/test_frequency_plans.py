@@ -16,7 +16,7 @@ from support.control_plane.stored_pipeline import StoredPipeline
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
-from wattloop_operator.cluster.progress_store import JobSettings
+from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.store import Store

@@ -25,7 +25,7 @@ from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.store import open_store
+from wattloop_operator.store import Store
 from wattloop_operator.workloads.kueue import is_suspended
 
 pytestmark = pytest.mark.long
@@ -431,13 +431,14 @@ def test_an_operator_killed_at_any_request_while_the_job_waits_starts_one_child_
     token_of_pod: TokenOfPod,
     crds: None,
     tmp_path: Path,
+    store: Store,
 ) -> None:
     kubectl.apply(blocker("blocker"), namespace=queue)
     await_suspended(cluster, queue, "blocker", suspended=False)
 
     def driven_by(name: str, fatal: int, *, after: bool) -> tuple[DrivenJob, KillingTransport]:
         apply_object(cluster, job_manifest(name, **QUEUED), queue)
-        killing, store = KillingTransport(transport, fatal, after=after), open_store(tmp_path / f"{name}.db")
+        killing = KillingTransport(transport, fatal, after=after)
         operator = InProcessOperator(killing, store, reporting.url, TestClock(), watch_transport=transport)
         key = JobKey(queue, name)
         return DrivenJob(key, operator, kubelet, cluster, lambda pod: Training(pod, token_of_pod, tmp_path)), killing
@@ -465,4 +466,3 @@ def test_an_operator_killed_at_any_request_while_the_job_waits_starts_one_child_
         await_suspended(cluster, queue, job.name_of(), suspended=False)
         job.reach_target(job.train())
         assert job.results == ["Reached"]
-        job.operator.store.close()

@@ -22,6 +22,7 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.kubelet import NODE_NAME, Kubelet, register_node
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.stored_attempts import cluster_progress, progress_of
 from support.control_plane.training import MAX_POWER_WATTS, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
@@ -30,8 +31,8 @@ from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
+from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import LimitOrders, NodeService
@@ -64,7 +65,7 @@ def nodes(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
     )
     reports = ReportService(
-        ClusterProgressStore(api),
+        cluster_progress(api, store, clock),
         ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic),
         energies=store.pod_energies.of_attempt,
         utc_now=clock,
@@ -321,10 +322,11 @@ def test_a_training_without_the_agents_socket_is_learned_from(
 
     recurrence = awaited.recurrence
     status = recurrence["status"]
-    usage, readings = status["usage"], status["progress"]["agents"]
-    assert (status["result"], status["progress"].get("gpus", [])) == ("Reached", [])
+    usage, progress = status["usage"], progress_of(store, recurrence)
+    assert (status["result"], progress.gpus) == ("Reached", ())
+    assert progress.agents is not None
     assert (usage["energySource"], usage["devices"], usage["maxPowerLimitWatts"]) == ("Agent", 1, MAX_POWER_WATTS)
-    assert (readings["first"]["epoch"], readings["latest"]["epoch"]) == ("1", "4")
+    assert (progress.agents.first.epoch, progress.agents.latest.epoch) == (1, 4)
     weight = recurrence["spec"]["energyWeightPercent"] / 100
     energy, time_seconds = float(usage["gpuEnergyJoules"]), float(usage["durationSeconds"])
     cost = weight * energy + (1 - weight) * MAX_POWER_WATTS * time_seconds
@@ -366,8 +368,8 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
     awaited.reconcile()
 
     recurrence = awaited.recurrence
-    progress = recurrence["status"]["progress"]
-    assert [point["powerLimitWatts"] for point in progress["profile"]] == [300, 250, 200, 150, 100]
+    profiled = progress_of(store, recurrence).profile
+    assert [point.power_limit_watts for point in profiled] == [300, 250, 200, 150, 100]
     assert {each["type"]: each["reason"] for each in recurrence["status"]["conditions"]}["PowerLimitHeld"] == "Held"
     (profile,) = store.profiles.of_job(recurrence["spec"]["jobRef"]["uid"])
     assert (profile.key.batch_size, profile.key.gpu_count) == (64, 1)

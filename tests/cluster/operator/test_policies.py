@@ -15,9 +15,11 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import TestClock
 from support.control_plane.kubelet import NODE_NAME
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
 from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import wait_until
 from wattloop.commands.settings import Address
@@ -34,7 +36,6 @@ from wattloop_operator.cluster.gpu_power_policies import (
 )
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
@@ -149,7 +150,8 @@ def test_only_the_agents_of_a_policys_nodes_get_it_at_their_next_report(
         authorizer.authorize, pods.attempt_of, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node
     )
     reports = ReportService(
-        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        cluster_progress(api, store, TestClock()),
+        ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic),
     )
     fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))

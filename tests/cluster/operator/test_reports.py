@@ -16,22 +16,23 @@ from support.backends.curved_runs import CANDIDATES, curved_records, metric_afte
 from support.control_plane.driven_job import DrivenJob, first_of
 from support.control_plane.fixtures import MakeJob, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.stored_attempts import cluster_progress, progress_of
 from support.control_plane.tokens import service_account_token
 from support.control_plane.training import AUDIENCE, TokenOfPod, Training, environment_of
 from wattloop import Run
 from wattloop.commands.settings import Address
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import Store
 
 
 def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
@@ -59,6 +60,7 @@ def test_a_pod_reports_only_for_its_own_recurrence(
     reporting: HttpService,
     token_of_pod: TokenOfPod,
     recurrences_of: RecurrencesOf,
+    store: Store,
 ) -> None:
     first, training, second, _ = two_jobs
     token = token_of_pod(training.pod, AUDIENCE)
@@ -66,8 +68,8 @@ def test_a_pod_reports_only_for_its_own_recurrence(
     rejected = post(reporting, second, token)
     assert rejected.status_code == 403
     assert f"does not run {second.namespace}/{first_of(second)}" in rejected.text
-    assert recurrences_of(first)[0]["status"]["progress"]["epoch"] == "1"
-    assert "progress" not in recurrences_of(second)[0]["status"]
+    assert progress_of(store, recurrences_of(first)[0]).epoch == 1
+    assert progress_of(store, recurrences_of(second)[0]) == Progress()
 
 
 def test_a_token_of_another_audience_or_of_no_pod_is_unknown(
@@ -121,8 +123,8 @@ def test_a_script_with_the_client_reports_from_its_pod(
         assert run.batch_size == 64
         for epoch in run.epochs():
             run.report(metric=(0.7, 0.8, 0.9)[epoch])
-    progress = driven.recurrence["status"]["progress"]
-    assert (progress["epoch"], progress["reached"], progress["finished"]) == ("3", True, True)
+    progress = progress_of(driven.operator.store, driven.recurrence)
+    assert (progress.epoch, progress.reached, progress.finished) == (3, True, True)
     assert "was not delivered" not in caplog.text
 
 
@@ -138,7 +140,9 @@ def reviewing(transport: HttpTransport, operator: InProcessOperator) -> Iterator
     authorizer = ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     # No limit of the rate delays a report or a review.
     seconds = itertools.count(1.0)
-    service = ReportService(ClusterProgressStore(api), authorizer, review, clock=lambda: next(seconds))
+    service = ReportService(
+        cluster_progress(api, operator.store, operator.clock), authorizer, review, clock=lambda: next(seconds)
+    )
     served = HttpService("reporting API with reviews", create_app(service), Address("127.0.0.1", 0))
     served.start()
     yield served
@@ -167,12 +171,12 @@ def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
             break
     # Without its curve it would have cost more than the cheapest batch size, which takes 20 epochs.
     assert 1 < epoch < 20
-    progress = driven.recurrences[0]["status"]["progress"]
-    assert (progress["stopRequested"], progress["reviewedEpoch"]) == (True, str(epoch))
+    progress = progress_of(store, driven.recurrences[0])
+    assert (progress.stop_requested, progress.reviewed_epoch) == (True, epoch)
     driven.succeed(training)
     assert driven.recurrences[0]["status"]["result"] == "Stopped"
     stored = store.observations.of_name(key.namespace, key.name)[-1]
     assert stored.curve is not None
     assert stored.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
-    curve = [(float(point["epoch"]), float(point["metric"])) for point in progress["curve"]]
+    curve = [tuple(map(float, point)) for point in driven.recurrences[0]["status"]["progress"]["curve"]]
     assert curve == list(zip(stored.curve.epochs, stored.curve.metrics, strict=True))

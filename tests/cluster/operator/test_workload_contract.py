@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from support.control_plane.waiting import wait_until
 from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.store import Store, open_store
+from wattloop_operator.store import Store
 from wattloop_operator.workloads.pod_state import any_running
 
 pytestmark = pytest.mark.long
@@ -260,32 +259,30 @@ def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     fatal_requests: FatalRequests,
     transport: HttpTransport,
     reporting: HttpService,
-    tmp_path: Path,
+    store: Store,
 ) -> None:
-    undisturbed = _killed(contract, transport, reporting, tmp_path, 0)
+    undisturbed = _killed(contract, transport, reporting, store, 0)
     _run_to_target([undisturbed])
     calls = _transport_of(undisturbed).calls
     fatal = fatal_requests(calls)
-    cases = [_killed(contract, transport, reporting, tmp_path, at) for at in fatal]
+    cases = [_killed(contract, transport, reporting, store, at) for at in fatal]
     _run_to_target(cases)
     for at, case in zip(fatal, cases, strict=True):
         assert case.driven.operator.starts == 2, f"the operator of call {at} was not killed once"
         assert case.driven.results == ["Reached"], f"killed at call {at}, {_transport_of(case).calls[at - 1]}"
         assert [each.attempt for each in case.driven.learned] == [0]
-        case.driven.operator.store.close()
 
 
 def _killed(
     contract: ExampleJob,
     transport: HttpTransport,
     reporting: HttpService,
-    folder: Path,
+    store: Store,
     at: int,
 ) -> ExampleJob:
     """The same job under another name, whose operator is killed at a request, before or after it arrives."""
     manifest = contract.manifest | {"metadata": {"name": f"killed-{at}"}}
     apply_object(contract.driven.cluster, manifest, contract.driven.key.namespace)
-    store: Store = open_store(folder / f"{at}.db")
     killing = KillingTransport(transport, at, after=at % 2 == 0)
     operator = InProcessOperator(killing, store, reporting.url, TestClock(), watch_transport=transport)
     key = JobKey(contract.driven.key.namespace, f"killed-{at}")

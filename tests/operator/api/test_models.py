@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS, structural_schema
+from wattloop_operator.domain.progress import Progress
 from wattloop_planner.metric_curve import MetricCurve
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"
@@ -163,11 +163,11 @@ def test_a_long_name_of_a_time_zone_is_truncated_in_the_message() -> None:
 @pytest.mark.parametrize(
     ("points", "problem"),
     [
-        ("0.5", "expected a list of points with an epoch and a metric each"),
-        (7, "expected a list of points"),
-        ([{"epoch": "1"}], "expected a list of points"),
-        ([{"epoch": "one", "metric": "0.5"}], "could not convert string to float"),
-        ([{"epoch": "1", "metric": "0.5"}] * 65, "found 65 points, expected at most 64"),
+        ("0.5", "expected a list of pairs of an epoch and a metric"),
+        (7, "expected a list of pairs"),
+        ([["1"]], "expected a list of pairs"),
+        ([["one", "0.5"]], "expected a list of pairs"),
+        ([["1", "0.5"]] * 65, "found 65 points, expected at most 64"),
     ],
 )
 def test_an_invalid_curve_is_rejected(points: object, problem: str) -> None:
@@ -175,8 +175,8 @@ def test_an_invalid_curve_is_rejected(points: object, problem: str) -> None:
         Progress.from_wire({"curve": points})
 
 
-def test_a_curve_has_the_wire_form_of_a_list_of_points() -> None:
-    wire = {"curve": [{"epoch": "1", "metric": "0.51"}, {"epoch": "2.5", "metric": "-0.000000000001"}]}
+def test_a_curve_has_the_wire_form_of_a_list_of_pairs() -> None:
+    wire = {"curve": [["1", "0.51"], ["2.5", "-0.000000000001"]]}
     progress = Progress.from_wire(wire)
     assert progress.curve == MetricCurve((1.0, 2.5), (0.51, -1e-12))
     assert progress.to_wire()["curve"] == wire["curve"]

@@ -61,58 +61,13 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
         "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage "
-        "result epochs failurePlace message",
+        "result epochs failurePlace message progress",
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind uid"},
     "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
-    "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
-    "reconcile.attempt.progress:progress_after": {
-        "trec.status.progress": "ranks batchSize gpus gpuProduct maxPowerLimitWatts profile firstEpoch"
-    },
-    "reconcile.attempt.ended_ranks:ends_after": {
-        "trec.status.progress": "endedRanks firstFailure",
-        "trec.status.progress.firstFailure": "rank failure consequence",
-    },
-    "reconcile.energy.probe_usage:with_probes": {
-        "trec.status.progress": "probes",
-        "trec.status.progress.probes": "trials energyJoules timeSeconds choices problem earlier",
-    },
-    "reconcile.energy.probe_usage:_totals": {
-        "trec.status.progress.probes.earlier": "trials energyJoules timeSeconds",
-    },
-    "reconcile.energy.probe_usage:_choice": {
-        "trec.status.progress.probes.choices[]": "threshold batchSize parameters powerLimitWatts trials combinations",
-    },
-    "reconcile.energy.epoch_usage:first_epoch_mark": {
-        "trec.status.progress.firstEpoch": "epoch energyJoules timeSeconds"
-    },
-    "reconcile.energy.limit_measurements:_point": {
-        "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs ranks",
-    },
-    "reconcile.attempt.progress_deadline:with_heartbeat": {
-        "trec.status.progress": "lastReportTime heartbeats",
-        "trec.status.progress.heartbeats[]": "rank time podUid askedEpoch",
-    },
-    "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
-    "reconcile.attempt.progress:_published": {"trec.status.progress.published": "path digest"},
-    "reconcile.attempt.progress:_with_training": {
-        "trec.status.progress": "processes epoch metric curve diverged reached published finished powerLimitWatts "
-        "powerLimitRefusal",
-        "trec.status.progress.processes[]": "id sequence epoch evaluations consecutiveReached",
-    },
-    "api.curve_field:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
-    "reconcile.energy.counted_intervals:_interval_of": {
-        f"trec.status.progress.gpus[]{part}": "startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds "
-        "uncertaintyMillijoules counter"
-        for part in ("", ".earlier[]", ".oldest")
-    },
-    "reconcile.energy.counted_intervals:_first_reading": {
-        "trec.status.progress.gpus[]": "uuid rank place devices shared"
-    },
-    "reconcile.energy.counted_intervals:_with_interval": {"trec.status.progress.gpus[]": "earlier oldest"},
-    "reconcile.energy.recent_power:_with_recent": {"trec.status.progress.gpus[]": "recent"},
-    "reconcile.energy.recent_power:_power_between": {
-        "trec.status.progress.gpus[].recent": "powerWatts seconds time startTimeSeconds"
+    "reconcile.attempt.progress_summary:summary_of": {
+        "trec.status.progress": "epoch metric curve finalMetric powerWatts powerLimitWatts energyJoules timeSeconds "
+        "costPercent lastReportTime",
     },
     "reconcile.energy.gpu_node_status:gpu_node_status": {
         "gnode.status": "lastReportTime gpuCount freeGpus powerWatts freePowerWatts gpus",
@@ -121,34 +76,6 @@ FIELDS: dict[str, dict[str, str]] = {
         "gnode.status.gpus[]": "uuid product powerWatts limitWatts maxLimitWatts pods holders",
     },
     "reconcile.energy.gpu_node_status:_holders": {"gnode.status.gpus[].holders[]": "namespace pod uid"},
-    "reconcile.attempt.agent_readings:with_agent_readings": {
-        "trec.status.progress": "agents",
-        "trec.status.progress.agents": "devices gpuProduct maxPowerLimitWatts first latest",
-    },
-    "reconcile.attempt.ordered_limit:with_limit_measured": {
-        "trec.status.progress": "agentLimits",
-        "trec.status.progress.agentLimits": "pods window",
-        "trec.status.progress.agentLimits.window": "powerLimitWatts start",
-    },
-    "reconcile.attempt.ordered_limit:_pod": {
-        "trec.status.progress.agentLimits.pods[]": "uid minWatts maxWatts heldWatts heldSince",
-    },
-    "reconcile.attempt.agent_readings:_mark": {
-        "trec.status.progress.agentLimits.window.start": "epoch energyJoules timeSeconds",
-        "trec.status.progress.agents.first": "epoch energyJoules timeSeconds",
-        "trec.status.progress.agents.latest": "epoch energyJoules timeSeconds",
-    },
-    "reconcile.attempt.verdict:with_verdict": {"trec.status.progress": "decidedEpoch stopEpoch"},
-    "reconcile.attempt.verdict:_with_schedule": {
-        "trec.status.progress": "limitSchedule",
-        "trec.status.progress.limitSchedule": "afterEpoch steps limitsWatts choiceEpoch",
-    },
-    "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
-    "reconcile.attempt.early_stop:with_prediction": {"trec.status.progress": "predictedEpoch finalMetric"},
-    "reconcile.attempt.early_stop:_final_metric": {
-        "trec.status.progress.finalMetric": "metric low high reachPercent plateau"
-    },
-    "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
         "fplan.status": "conditions recurrence",
     },

@@ -31,7 +31,7 @@ import sys, threading
 from pathlib import Path
 from wattloop.commands.settings import Address
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.report_server import LocalProgressStore
+from wattloop_operator.local.report_server import local_progress
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store
@@ -41,7 +41,7 @@ class Anyone:
         return ""
 
 with open_store(Path(sys.argv[1])) as store:
-    service = ReportService(LocalProgressStore(store.objects, lambda: None), Anyone(), write_interval_seconds=1.0)
+    service = ReportService(local_progress(store, lambda: None), Anyone(), write_interval_seconds=1.0)
     HttpService("reporting API", create_app(service), Address("127.0.0.1", int(sys.argv[2]))).start()
     print("serves", flush=True)
     threading.Event().wait()
@@ -117,8 +117,7 @@ def test_all_ranks_end_after_the_same_epoch_although_the_operator_is_killed(
     with open_store(database) as store:
         stored = store.objects.get(RECURRENCE, NAMESPACE, NAME)
         assert stored is not None
-        progress = stored.read_as(TrainingRecurrence).status.progress
-    assert progress is not None
+        progress = store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0].progress
     assert (progress.reached, progress.stop_epoch, progress.curve and progress.curve.epochs) == (
         True,
         LAST_EPOCH,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from support.backends.model_backend import job
 from support.recurrence_objects import recurrence_object
-from wattloop_operator.api.attempt_state import Progress, ReportingProcess
 from wattloop_operator.cluster import output_collector
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ContainerLog
+from wattloop_operator.domain.progress import Progress, ReportingProcess
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
@@ -38,6 +39,7 @@ class Cluster:
         self.reporting = {"source": source} | ({} if pattern is None else {"pattern": pattern})
         self.version = 10
         self.cache = ObjectCache()
+        self.progress = Progress()
         self.observed: list[OutputReport] = []
         self.opened: list[tuple[str, str, int, bool]] = []
         self.announced: list[tuple[str, EmitEvent]] = []
@@ -49,6 +51,7 @@ class Cluster:
             ClusterApi(self._respond),
             self._open if reads_logs else None,
             lambda _, __, seen: self._observe(seen),
+            lambda _: self.progress,
             announce=lambda about, event: self.announced.append((about.metadata.name, event)),
             monotonic=lambda: self.now,
             start=_run_at_once,
@@ -144,8 +147,7 @@ class Cluster:
     def _observe(self, seen: OutputReport) -> None:
         self.observed.append(seen)
         process = ReportingProcess(id=seen.process, sequence=seen.position)
-        progress = Progress(processes=(process,), finished=seen.finished).to_wire()
-        self.write_recurrence(progress=progress)
+        self.progress = Progress(processes=(process,), finished=seen.finished)
 
 
 def _run_at_once(run: Callable[[], None], _: str) -> Callable[[], bool]:
@@ -174,7 +176,7 @@ def test_a_log_is_followed_while_its_pod_runs_and_then_read_to_its_end() -> None
 
 def test_another_operator_reads_the_log_again_and_reports_what_follows_the_position_of_the_progress() -> None:
     cluster = Cluster()
-    cluster.write_recurrence(progress={"processes": [{"id": PROCESS, "sequence": 1_000_000_000}]})
+    cluster.progress = Progress(processes=(ReportingProcess(id=PROCESS, sequence=1_000_000_000),))
     cluster.pod("Running")
     assert cluster.collect() == [(POD, "train", 0, True)]
     assert [seen.metric for seen in cluster.observed] == [0.2]
@@ -395,7 +397,7 @@ def test_a_log_that_names_the_metric_in_no_form_that_counts_is_announced_once_wh
     ).encode()
     cluster.pod("Running")
     if read_before:
-        cluster.write_recurrence(progress={"metric": "0.8"})
+        cluster.progress = Progress(metric=Decimal("0.8"))
     for _ in range(3):
         cluster.collect()
     if read_before:
@@ -410,7 +412,7 @@ def test_a_line_that_several_ranks_print_is_announced_once_also_after_evaluation
     cluster = Cluster()
     cluster.logs[POD] = b"".join(b"1970-01-01T00:00:%02dZ accuracy=0.5\n" % second for second in range(1, 4))
     cluster.pod("Running")
-    cluster.write_recurrence(progress={"metric": "0.4"})
+    cluster.progress = Progress(metric=Decimal("0.4"))
     for _ in range(3):
         cluster.collect()
     [(about, event)] = cluster.announced

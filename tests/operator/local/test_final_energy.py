@@ -19,13 +19,15 @@ from support.backends.model_backend import KEY, job
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 from wattloop.wire.training_messages import GpuEnergy, Report
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import reconcile
 from wattloop_operator.local.final_energy import energy_now
 from wattloop_operator.local.local_backend import LocalBackend
-from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
+from wattloop_operator.local.report_server import LocalTokens, local_progress
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import open_store
@@ -61,7 +63,7 @@ class LocalTraining:
         return snapshot
 
     @property
-    def attempt(self) -> TrainingRecurrence:
+    def attempt(self) -> TrainingAttempt:
         """The first attempt as it is stored."""
         return min(self.snapshot.recurrences, key=lambda each: each.order)
 
@@ -106,7 +108,7 @@ def local_training(folder: Path, clock: Clock = "virtual", **spec: Any) -> Itera
     metadata = made.metadata.model_copy(update={"creation_timestamp": datetime.now(UTC) - timedelta(hours=1)})
     with simulated_node(1, clock) as node, open_store(folder / "wattloop.db") as store, Watchdog() as watchdog:
         tokens = LocalTokens(watchdog.folder)
-        service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
+        service = ReportService(local_progress(store, lambda: None), tokens)
         backend = LocalBackend(
             store,
             source=folder / "job.yaml",

@@ -18,8 +18,9 @@ from rich.live import Live
 from support.backends.model_backend import job
 from support.databases.sample_record import RECORD
 from support.recurrence_objects import recurrence_object
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.store import ObservationRecord
 
@@ -35,14 +36,11 @@ def ended(index: int, **changes: Any) -> ObservationRecord:
     )
 
 
-def running(index: int, reason: str = "r", progress: dict[str, Any] | None = None, **spec: Any) -> TrainingRecurrence:
+def running(index: int, reason: str = "r", progress: dict[str, Any] | None = None, **spec: Any) -> TrainingAttempt:
     decision = {"policy": "ThompsonSampling", "kind": "Sample", "reason": reason, "seed": "1", "digest": "d"}
     status: dict[str, Any] = {"startTime": "2026-03-01T12:00:00Z"}
-    if progress is not None:
-        status["progress"] = progress
-    return TrainingRecurrence.from_wire(
-        recurrence_object(f"digits-{index}", index=index, status=status, decision=decision, **spec)
-    )
+    body = recurrence_object(f"digits-{index}", index=index, status=status, decision=decision, **spec)
+    return TrainingAttempt.from_wire(body).model_copy(update={"progress": Progress.from_wire(progress or {})})
 
 
 def progress(epoch: int, joules: int, seconds: int) -> dict[str, Any]:

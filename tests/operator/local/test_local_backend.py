@@ -21,7 +21,7 @@ from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_run import StartedRun
 from wattloop_operator.local.output_folder import OutputFolder
-from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
+from wattloop_operator.local.report_server import LocalTokens, local_progress
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.learning.job_observations import record_of
@@ -49,7 +49,7 @@ def local_backend(store: Store, folder: Path, watchdog: Watchdog) -> LocalBacken
         devices=1,
         watchdog=watchdog,
         wake=threading.Event().set,
-        observe=ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(folder)).observe,
+        observe=ReportService(local_progress(store, lambda: None), LocalTokens(folder)).observe,
     )
 
 
@@ -186,10 +186,10 @@ class TestLocalBackend(BackendContract):
         with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
             backend = local_backend(store, tmp_path, watchdog)
             backend.ensure_job(job_of("sleep", "60"))
-            service = ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(tmp_path))
+            service = ReportService(local_progress(store, lambda: None), LocalTokens(tmp_path))
 
-            def write_progress(name: str) -> None:
-                service.receive(KEY.namespace, name, report(metric=0.5))
+            def write_progress(name: str, epoch: int) -> None:
+                service.receive(KEY.namespace, name, report(epoch=epoch, sequence=epoch, metric=0.5))
 
             try:
                 yield BackendHarness(backend, KEY, write_progress, processes_of)

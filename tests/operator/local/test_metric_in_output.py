@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.local_runs.local_runs import LocalJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.processes
@@ -49,10 +49,10 @@ def logs_job(folder: Path, script: str, **spec: Any) -> LocalJob:
     return local
 
 
-def recurrences_of(local: LocalJob) -> list[TrainingRecurrence]:
+def recurrences_of(local: LocalJob) -> list[TrainingAttempt]:
     with open_store(local.output / "wattloop.db") as store:
         stored = store.objects.list("TrainingRecurrence", "local")
-    return [TrainingRecurrence.from_wire(each.body) for each in stored]
+    return [TrainingAttempt.from_wire(each.body) for each in stored]
 
 
 def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_metric_known(tmp_path: Path) -> None:

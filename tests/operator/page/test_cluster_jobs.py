@@ -226,9 +226,10 @@ def test_gpus_of_an_attempt_on_several_nodes_are_in_the_sums_of_no_node_which_sa
 
 def test_the_recent_power_of_a_node_is_known_if_that_of_each_gpu_is_and_as_old_as_the_oldest() -> None:
     server = ListedObjects()
-    first = server.bodies[False][0]["status"]["progress"]["gpus"][0]
-    second = first | {"uuid": "GPU-1"}
-    server.bodies[False][0]["status"]["progress"]["gpus"].append(second)
+    (first,) = server.bodies[False]
+    second = copy.deepcopy(first)
+    second["metadata"] |= {"name": "second", "uid": "second"}
+    server.bodies[False].append(second)
     jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
 
     def recent() -> tuple[float | None, datetime | None]:
@@ -238,9 +239,9 @@ def test_the_recent_power_of_a_node_is_known_if_that_of_each_gpu_is_and_as_old_a
         return node.recent_power_watts, node.recent_until
 
     older, newer = datetime(2026, 3, 2, 3, 9, tzinfo=UTC), datetime(2026, 3, 2, 3, 10, tzinfo=UTC)
-    first["recent"] = {"powerWatts": "180.5", "seconds": "90", "time": newer.isoformat(), "startTimeSeconds": "0"}
+    first["status"]["progress"] |= {"powerWatts": "180.5", "lastReportTime": newer.isoformat()}
     assert recent() == (None, None)
-    second["recent"] = {"powerWatts": "20", "seconds": "30", "time": older.isoformat(), "startTimeSeconds": "0"}
+    second["status"]["progress"] |= {"powerWatts": "20", "lastReportTime": older.isoformat()}
     assert recent() == (200.5, older)
 
 
@@ -269,7 +270,7 @@ def test_gpus_of_no_attempt_follow_with_their_power_their_limit_and_who_holds_th
     server.gpu_nodes = [gpu_node("node-a", gpus, freeGpus=1, freePowerWatts="70.5")]
     jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
     view = cluster_view(jobs, NOW)
-    assert [(each.gpu, each.attempt) for each in view.gpus] == [("GPU-0", RUNNING)]
+    assert [(each.gpu, each.gpus, each.attempt) for each in view.gpus] == [("", 1, RUNNING)]
     assert [(each.gpu, each.pods, each.holders) for each in view.other_gpus] == [
         ("GPU-1", 0, []), ("GPU-2", 3, ["<i>/web"]), ("GPU-3", None, []),
     ]  # fmt: skip
@@ -287,7 +288,7 @@ def test_gpus_of_no_attempt_follow_with_their_power_their_limit_and_who_holds_th
     assert (second.total, second.pages, second.gpus, [each.gpu for each in second.other_gpus]) == (4, 2, [], ["GPU-3"])
 
 
-def test_an_attempt_that_claims_the_gpus_of_others_hides_none_of_them() -> None:
+def test_the_line_of_an_attempt_hides_no_gpu_that_others_hold_too() -> None:
     server = ListedObjects()
     status = server.bodies[False][0]["status"]
     status["pods"] = [{"uid": "digits", "node": "node-a"}]
@@ -305,9 +306,6 @@ def test_an_attempt_that_claims_the_gpus_of_others_hides_none_of_them() -> None:
         jobs.refresh()
         return [each.gpu for each in cluster_view(jobs, NOW).other_gpus]
 
-    assert others() == ["GPU-3", "GPU-0", "GPU-1", "GPU-2"], "it claims GPU-0 and holds two others"
-    status["progress"]["gpus"] = []
-    status["devices"] = 2
     assert others() == ["GPU-3", "GPU-0", "GPU-2"], "its line is of all that its pods alone hold"
 
 

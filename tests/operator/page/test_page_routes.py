@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
+from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, make_database
 from support.databases.sample_record import RECORD
 from support.test_sets.parameters import exhaustive_after
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
 from wattloop_operator.page.request_guard import POLICY
+from wattloop_operator.store.attempt_progress import text_of
 from wattloop_operator.store.store import Store
 
 # The first view of a job imports what decides, which takes long on a busy machine.
@@ -105,18 +110,6 @@ def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store)
         assert text in html
 
 
-def test_a_cost_limit_counts_no_trials_of_probes(served: Serve, small: Store) -> None:
-    found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
-    assert found is not None
-    probes = {"trials": 4, "energyJoules": "100", "timeSeconds": "0"}
-    body = running_recurrence(LONGEST, probes=probes)
-    small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
-    url = served(small)
-    (running,) = CLIENT.get(f"{url}/api/job", params=JOB).json()["running"]
-    assert (running["energy_joules"], running["limit_percent"]) == (500.0, 12.5)
-    assert running["limit_epochs"] == pytest.approx(4 * 4000 / 500)
-
-
 def test_a_command_line_names_the_job_and_the_database(served: Serve, small: Store) -> None:
     url = served(small)
     assert CLIENT.get(f"{url}/api/jobs").json()["command"] == "wattloop history --database wattloop.db --jobs"
@@ -150,18 +143,25 @@ def test_a_job_with_observations_alone_says_what_is_not_known(served: Serve, hos
 def test_the_view_of_the_gpus_has_the_power_the_limits_and_who_holds_them(served: Serve, small: Store) -> None:
     found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
     assert found is not None
-    body = running_recurrence(LONGEST, powerLimitWatts=200)
-    recent = {"powerWatts": "180.5", "seconds": "90", "time": "2026-03-02T03:10:00Z"}
-    recent["startTimeSeconds"] = "0"
-    body["status"]["progress"]["gpus"][0] |= {"recent": recent}
-    small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
+    recent = {"powerWatts": "180.5", "seconds": "90", "time": "2026-03-02T03:10:00Z", "startTimeSeconds": "0"}
+    gpu = {"uuid": "GPU-0", "startEnergyMillijoules": 0, "energyMillijoules": 500_000, "recent": recent}
+    gpu |= {"startTimeSeconds": "0", "timeSeconds": "2"}
+    progress = Progress.from_wire({"gpus": [gpu], "gpuProduct": "NVIDIA A40", "powerLimitWatts": 200})
+    attempt = TrainingAttempt.of(found.read_as(TrainingRecurrence), None)
+    now = datetime(2026, 3, 2, 3, 10, tzinfo=UTC)
+    small.attempt_progress.write(attempt, text_of(progress), ending=False, now=now)
     url = served(small)
     view = CLIENT.get(f"{url}/api/cluster").json()
     (node,) = view["nodes"]
     assert (node["node"], node["gpus"], node["limit_watts"], node["partial_attempts"]) == ("this machine", 1, 200.0, 0)
     assert (node["mean_power_watts"], node["recent_power_watts"]) == (250.0, 180.5)
-    (gpu,) = view["gpus"]
-    assert (gpu["gpu"], gpu["attempt"], gpu["mean_power_watts"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 250.0, 200)
+    (line,) = view["gpus"]
+    assert (line["gpu"], line["attempt"], line["mean_power_watts"], line["limit_watts"]) == (
+        "GPU-0",
+        RUNNING,
+        250.0,
+        200,
+    )
     html = CLIENT.get(f"{url}/cluster").text
     for text in (
         "GPU-0",

@@ -15,6 +15,6 @@ class TestModelBackend(BackendContract):
         return BackendHarness(
             backend,
             KEY,
-            write_progress=lambda name: backend.report(name, metric=0.5),
+            write_progress=lambda name, epoch: backend.report(name, epoch=epoch, sequence=epoch, metric=0.5),
             starts=lambda name: backend.started[name],
         )

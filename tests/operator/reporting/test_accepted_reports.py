@@ -75,8 +75,7 @@ def test_no_accepted_report_breaks_the_reconciler(reports: list[list[Report]], f
         for sent in of_attempt:
             report = Report.from_json(json.loads(json.dumps(sent.to_json())))
             recurrence = backend.recurrences[name]
-            status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, report)})
-            backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+            backend.merge(recurrence, progress_after(recurrence, report))
             reconcile(backend, KEY, backend.clock)
         if name in backend.running:
             backend.end_workload(name, failure)

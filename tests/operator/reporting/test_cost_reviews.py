@@ -12,9 +12,9 @@ import pytest
 
 from support.backends.model_backend import job, report
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.early_stop import with_reviewed_limit
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -33,12 +33,12 @@ class Operator:
 
     now: float = 100.0
     version: int = 1
-    recurrence: TrainingRecurrence = DECIDED
+    recurrence: TrainingAttempt = DECIDED
     reviews: list[tuple[str, Decimal | None]] = field(default_factory=list)
     failure: Exception | None = None
     meanwhile: Callable[[], None] = lambda: None
 
-    def review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    def review(self, recurrence: TrainingAttempt, progress: Progress) -> Progress:
         if self.failure is not None:
             raise self.failure
         self.reviews.append((recurrence.metadata.name, progress.epoch))
@@ -48,18 +48,16 @@ class Operator:
         """Authorizes every caller."""
         return ""
 
-    def read(self, namespace: str, name: str) -> TrainingRecurrence:
-        metadata = self.recurrence.metadata.model_copy(update={"resource_version": str(self.version)})
-        return self.recurrence.model_copy(update={"metadata": metadata})
+    def read(self, namespace: str, name: str) -> TrainingAttempt:
+        return self.recurrence.model_copy(update={"progress_version": self.version})
 
-    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
+    def write(self, recurrence: TrainingAttempt, progress: Progress) -> None:
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
-        if recurrence.metadata.resource_version != str(self.version):
+        if recurrence.progress_version != self.version:
             raise StaleSnapshotError("changed")
         self.version += 1
-        status = self.recurrence.status.model_copy(update={"progress": progress})
-        self.recurrence = self.recurrence.model_copy(update={"status": status})
+        self.recurrence = self.recurrence.model_copy(update={"progress": progress})
 
     @property
     def progress(self) -> Progress:
@@ -156,7 +154,7 @@ def test_an_outcome_ends_reviews(operator: Operator, service: ReportService) -> 
     assert len(operator.reviews) == 1
 
 
-def attempt(namespace: str, name: str) -> TrainingRecurrence:
+def attempt(namespace: str, name: str) -> TrainingAttempt:
     metadata = DECIDED.metadata.model_copy(update={"namespace": namespace, "name": name})
     return DECIDED.model_copy(update={"metadata": metadata})
 

@@ -10,10 +10,10 @@ from support.backends.model_backend import START, job
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import PodLimit, PodLimitState
 from wattloop.wire.training_messages import GpuEnergy, Report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.power_fields import Power
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.interfaces import BearerToken, PodAttempt
 from wattloop_operator.reporting.nodes import CACHE_SECONDS, LimitOrders
@@ -37,7 +37,7 @@ class Attempts:
         problem: Why reads fail; empty if they do not.
     """
 
-    recurrence: TrainingRecurrence | None
+    recurrence: TrainingAttempt | None
     now: float = 0.0
     reads: int = 0
     writes: int = 0
@@ -47,17 +47,17 @@ class Attempts:
         """Authorizes every caller."""
         return ""
 
-    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
+    def read(self, namespace: str, name: str) -> TrainingAttempt | None:
         assert (namespace, name) == ("team", "digits-0")
         self.reads += 1
         if self.problem:
             raise OperationError(self.problem)
         return self.recurrence
 
-    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
+    def write(self, recurrence: TrainingAttempt, progress: Progress) -> None:
         self.writes += 1
-        status = recurrence.status.model_copy(update={"progress": progress})
-        self.recurrence = recurrence.model_copy(update={"status": status})
+        version = recurrence.progress_version + 1
+        self.recurrence = recurrence.model_copy(update={"progress": progress, "progress_version": version})
 
     @property
     def progress(self) -> Progress:

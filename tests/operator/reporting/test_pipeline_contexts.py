@@ -12,7 +12,7 @@ import pytest
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import NOW
 from wattloop.errors import OperationError
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_service import STATE_SECONDS, PipelineService
@@ -29,7 +29,7 @@ class CountedStore(MemoryProgressStore):
 
     reads: int = 0
 
-    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
+    def read(self, namespace: str, name: str) -> TrainingAttempt | None:
         self.reads += 1
         return super().read(namespace, name)
 

@@ -99,8 +99,8 @@ def test_a_stop_is_written_before_the_answer_and_is_permanent(progress_store: Me
     writer = writer_of(progress_store)
     stops = []
     for number in range(1, 20):
-        found = writer.merge("team", "run", epoch(number, max_power_limit_watts=1.0)).status.progress
-        stops.append(found is not None and found.stop_requested)
+        found = writer.merge("team", "run", epoch(number, max_power_limit_watts=1.0)).progress
+        stops.append(found.stop_requested)
     first = stops.index(True)
     assert first > 0
     assert all(stops[first:])
@@ -133,9 +133,7 @@ def test_progress_that_another_replica_wrote_is_preserved(progress_store: Memory
 
     def another_replica_writes() -> None:
         assert progress_store.recurrence is not None
-        progress_store.put(
-            progress=progress_after(progress_store.recurrence, epoch(1, rank=2, gpus=(elsewhere,)).report)
-        )
+        progress_store.put(progress_after(progress_store.recurrence, epoch(1, rank=2, gpus=(elsewhere,)).report))
 
     progress_store.meanwhile = another_replica_writes
     progress_store.now += 1.0
@@ -148,7 +146,7 @@ def test_reports_after_the_outcome_write_nothing(progress_store: MemoryProgressS
     writer = writer_of(progress_store)
     writer.merge("team", "run", epoch(1))
     writer.merge("team", "run", epoch(2))
-    progress_store.put(result=Result.CRASHED, message="crashed")
+    progress_store.end(Result.CRASHED)
     progress_store.now += 1.0
     writer.write_due()
     for number in range(3, 20):

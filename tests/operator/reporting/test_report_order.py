@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support.backends.model_backend import job
 from support.reporting.reporting_api import Api
 from wattloop.wire.training_messages import Report
-from wattloop_operator.api.attempt_state import MAX_PROCESSES, Progress
+from wattloop_operator.domain.progress import MAX_PROCESSES, Progress
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.report_server import LocalProgressStore
+from wattloop_operator.local.report_server import local_progress
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.service import ReportService
@@ -44,9 +44,7 @@ def progress_of(reports: Sequence[Report]) -> Progress:
     for report in reports:
         # As it is read again after a write.
         progress = Progress.from_wire(progress_after(recurrence, report).to_wire())
-        recurrence = recurrence.model_copy(
-            update={"status": recurrence.status.model_copy(update={"progress": progress})}
-        )
+        recurrence = recurrence.model_copy(update={"progress": progress})
     return recurrence.progress
 
 
@@ -80,9 +78,7 @@ def test_a_process_that_is_started_again_after_the_clock_was_set_back_reaches_th
         yield from (AT + timedelta(minutes=minute, hours=-1) for minute in range(30))
 
     times = clock()
-    service = ReportService(
-        LocalProgressStore(api.store.objects, lambda: None), api.tokens, utc_now=lambda: next(times)
-    )
+    service = ReportService(local_progress(api.store, lambda: None), api.tokens, utc_now=lambda: next(times))
     name, _ = api.recurrence(progress_deadline_seconds=600)
     for report in (Report("a", 1, 0.0), Report("a", 2, 1.0, metric=0.6, evaluations=1)):
         service.receive("team", name, report)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support.reporting.reporting_api import Api, Reply
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
+from wattloop_operator.domain.progress import Progress
 
 KUBEFLOW = Reporting(source=ReportingSource.KUBEFLOW_TRAINER)
 TARGET = Target.model_validate({"metric": "eval_accuracy", "threshold": "0.9", "consecutiveEvaluations": 2})

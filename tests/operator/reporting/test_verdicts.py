@@ -21,7 +21,7 @@ from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.report_server import LocalProgressStore
+from wattloop_operator.local.report_server import local_progress
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.objects import ObjectConflictError
@@ -146,9 +146,7 @@ def test_other_ranks_wait_for_rank_0(api: Api) -> None:
 
 def test_a_verdict_of_another_replica_is_found(api: Api) -> None:
     name, token = api.recurrence()
-    other = ReportService(
-        LocalProgressStore(api.store.objects, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS
-    )
+    other = ReportService(local_progress(api.store, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS)
     replica = HttpService("reporting API", create_app(other), Address("127.0.0.1", 0))
     with replica, ThreadPoolExecutor(1) as threads:
         elsewhere = replace(api, url=replica.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wattloop.errors import InputError
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.attempt_state import ProgressSummary
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.store import ObjectConflictError, ObjectExistsError, ObjectMissingError, Store
@@ -169,10 +170,10 @@ def test_a_body_that_is_not_json_is_rejected(store: Store, body: dict[str, objec
 
 def test_a_field_that_this_version_does_not_know_is_left_out_of_a_stored_object(store: Store) -> None:
     """A database outlives the version that wrote it: fields are removed from an unreleased API."""
-    status = {"devices": 2, "goneField": 1, "progress": {"ranks": 7, "goneField": {"deep": 1}}}
+    status = {"devices": 2, "goneField": 1, "progress": {"epoch": "7", "goneField": {"deep": 1}}}
     stored = store.objects.create(KIND, "team", "gone", recurrence(status=status))
     read = stored.read_as(TrainingRecurrence)
-    assert (read.status.devices, read.status.progress) == (2, Progress(ranks=7))
+    assert (read.status.devices, read.status.progress) == (2, ProgressSummary(epoch=Decimal(7)))
     assert read.metadata.resource_version == str(stored.resource_version)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from support.databases.sample_record import RECORD
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import (
     LateUsage,
     ObservationRecord,
@@ -25,7 +25,8 @@ from wattloop_operator.domain.records import (
     PowerProfileRecord,
 )
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase
-from wattloop_operator.driver import Backend, StaleSnapshotError
+from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_operator.driver import Backend, StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
@@ -39,13 +40,13 @@ class BackendHarness:
     Attributes:
         backend: The backend.
         key: The job. Its workloads run until they are ended.
-        write_progress: Has the reporting API write progress of the recurrence of this name.
+        write_progress: Has the reporting API merge a report of so many epochs of the recurrence of this name.
         starts: How often a workload was started for the recurrence of this name.
     """
 
     backend: Backend
     key: JobKey
-    write_progress: Callable[[str], None]
+    write_progress: Callable[[str, int], None]
     starts: Callable[[str], int]
 
     @property
@@ -57,23 +58,23 @@ class BackendHarness:
     def do(self, action: actions.Action) -> None:
         self.backend.carry_out(self.snapshot, action)
 
-    def create(self, index: int = 0) -> TrainingRecurrence:
+    def create(self, index: int = 0) -> TrainingAttempt:
         """Decide and create a recurrence, and read it back."""
         decided = decide(self.snapshot, Attempt(index, 0, f"slot-{index}", NOW))
         self.do(actions.CreateRecurrence(decided))
         return self.recurrence(decided.metadata.name)
 
-    def recurrence(self, name: str) -> TrainingRecurrence:
+    def recurrence(self, name: str) -> TrainingAttempt:
         return next(each for each in self.snapshot.recurrences if each.metadata.name == name)
 
-    def end(self, recurrence: TrainingRecurrence, result: Result) -> actions.WriteRecurrenceStatus:
+    def end(self, recurrence: TrainingAttempt, result: Result) -> actions.WriteRecurrenceStatus:
         """Write an outcome."""
         status = recurrence.status.model_copy(update={"result": result, "completion_time": NOW})
         action = actions.WriteRecurrenceStatus(recurrence, status)
         self.do(action)
         return action
 
-    def record(self, recurrence: TrainingRecurrence, **changes: object) -> ObservationRecord:
+    def record(self, recurrence: TrainingAttempt, **changes: object) -> ObservationRecord:
         """A record of it."""
         job = self.snapshot.job.metadata
         values = {
@@ -150,18 +151,60 @@ class BackendContract:
         written = harness.end(harness.create(), Result.REACHED)
         (found,) = harness.snapshot.recurrences
         assert found.status == written.status
+        assert found.outcome == written.status
         assert found.spec == written.recurrence.spec
         assert found.metadata.resource_version != written.recurrence.metadata.resource_version
 
-    def test_a_status_from_a_stale_recurrence_is_rejected(self, harness: BackendHarness) -> None:
-        created = harness.create()
-        harness.write_progress(created.metadata.name)
-        status = created.status.model_copy(update={"result": Result.MISSING_METRIC})
+    @pytest.mark.parametrize("has_reported", [False, True])
+    def test_an_outcome_from_before_a_report_is_rejected(self, harness: BackendHarness, has_reported: bool) -> None:
+        read = harness.create()
+        name = read.metadata.name
+        if has_reported:
+            harness.write_progress(name, 1)
+            read = harness.recurrence(name)
+        harness.write_progress(name, 2)
+        status = read.status.model_copy(update={"result": Result.MISSING_METRIC})
         with pytest.raises(StaleSnapshotError):
-            harness.do(actions.WriteRecurrenceStatus(created, status))
+            harness.do(actions.WriteRecurrenceStatus(read, status))
+        found = harness.recurrence(name)
+        assert (found.status.result, found.outcome, found.progress.epoch) == (None, None, 2)
+
+    def test_a_report_changes_no_object(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.write_progress(created.metadata.name, 1)
         found = harness.recurrence(created.metadata.name)
-        assert found.status.result is None
-        assert found.status.progress is not None
+        assert (found.metadata, found.status) == (created.metadata, created.status)
+        assert found.progress_version > created.progress_version
+        assert found.reported_at is not None
+        status = created.status.model_copy(update={"devices": 2})
+        harness.do(actions.WriteRecurrenceStatus(created, status))
+        assert harness.recurrence(created.metadata.name).status.devices == 2
+
+    @pytest.mark.parametrize("has_reported", [False, True])
+    def test_no_report_is_merged_once_an_outcome_is_decided(self, harness: BackendHarness, has_reported: bool) -> None:
+        name = harness.create().metadata.name
+        if has_reported:
+            harness.write_progress(name, 1)
+        harness.end(harness.recurrence(name), Result.CRASHED)
+        harness.write_progress(name, 2)
+        found = harness.recurrence(name)
+        assert (found.status.result, found.progress.epoch) == (Result.CRASHED, 1 if has_reported else None)
+
+    def test_an_outcome_that_is_decided_and_not_written_is_the_one_that_is_written(
+        self, harness: BackendHarness
+    ) -> None:
+        created = harness.create()
+        # Something else has changed the object, so the row is written and the object is not.
+        harness.do(actions.WriteRecurrenceStatus(created, created.status.model_copy(update={"devices": 2})))
+        outdated = created.status.model_copy(update={"result": Result.CRASHED, "completion_time": NOW})
+        with pytest.raises(StaleSnapshotError):
+            harness.do(actions.WriteRecurrenceStatus(created, outdated))
+        found = harness.recurrence(created.metadata.name)
+        assert (found.status.result, found.outcome) == (None, outdated)
+        harness.write_progress(created.metadata.name, 1)
+        reconcile(harness.backend, harness.key, lambda: NOW)
+        ended = harness.recurrence(created.metadata.name)
+        assert (ended.status, ended.progress) == (outdated, Progress())
 
     def test_a_status_of_a_deleted_recurrence_is_rejected(self, harness: BackendHarness) -> None:
         created = harness.create()
@@ -171,12 +214,16 @@ class BackendContract:
             harness.do(actions.WriteRecurrenceStatus(created, created.status))
         assert harness.snapshot.recurrences == ()
 
-    def test_writing_an_outcome_keeps_the_progress(self, harness: BackendHarness) -> None:
+    def test_an_outcome_keeps_the_progress_until_its_recurrence_is_deleted(self, harness: BackendHarness) -> None:
         name = harness.create().metadata.name
-        harness.write_progress(name)
+        harness.write_progress(name, 1)
         read = harness.recurrence(name)
         harness.end(read, Result.REACHED)
-        assert harness.recurrence(name).status.progress == read.status.progress
+        ended = harness.recurrence(name)
+        assert ended.progress == read.progress != Progress()
+        harness.do(actions.RecordObservation(harness.record(ended)))
+        harness.do(actions.DeleteRecurrence(ended))
+        assert harness.create().progress_version == 0
 
     def test_a_recurrence_can_be_deleted_twice(self, harness: BackendHarness) -> None:
         created = harness.create()

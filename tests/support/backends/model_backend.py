@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import Saving
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
+from wattloop_operator.domain.training_attempt import ProgressRow, TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.history.replayed_decisions import ReplayedDecision, replayed_decisions
 from wattloop_operator.reconcile import actions
@@ -80,7 +82,7 @@ class ModelBackend:
 
     job: RecurringTrainingJob
     now: datetime = START
-    recurrences: dict[str, TrainingRecurrence] = field(default_factory=dict)
+    recurrences: dict[str, TrainingAttempt] = field(default_factory=dict)
     workloads: dict[str, WorkloadState] = field(default_factory=dict)
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
     profiles: dict[Any, PowerProfileRecord] = field(default_factory=dict)
@@ -90,6 +92,8 @@ class ModelBackend:
     created: Counter[str] = field(default_factory=Counter)
     started: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, str] = field(default_factory=dict)
+    status_writes: Counter[str] = field(default_factory=Counter)
+    killed_once_decided: bool = False
     refusal: str = ""
     pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
@@ -175,7 +179,7 @@ class ModelBackend:
             case actions.EndWorkload(recurrence):
                 self.workloads.pop(recurrence.metadata.name, None)
             case actions.WriteRecurrenceStatus(recurrence, status):
-                self._put(recurrence, recurrence.model_copy(update={"status": status}))
+                self._write_status(recurrence, status)
             case actions.DeleteRecurrence(recurrence):
                 assert recurrence.order in self.records, "deleted before it was recorded"
                 self.delete(recurrence.metadata.name)
@@ -184,7 +188,7 @@ class ModelBackend:
             case actions.EmitEvent():
                 self.events.append(action)
 
-    def _create(self, recurrence: TrainingRecurrence) -> None:
+    def _create(self, recurrence: TrainingAttempt) -> None:
         name = recurrence.metadata.name
         if name in self.recurrences:
             return
@@ -198,25 +202,44 @@ class ModelBackend:
             self.workloads[name] = WorkloadState(name, uid=f"uid-of-{name}")
         self.starts.add(name)
 
-    def _put(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
-        name = before.metadata.name
+    def _write_status(self, read: TrainingAttempt, status: TrainingRecurrenceStatus) -> None:
+        name, result = read.metadata.name, status.result
         stored = self.recurrences.get(name)
-        if stored is None or stored.metadata.resource_version != before.metadata.resource_version:
+        if stored is None:
             raise StaleSnapshotError(name)
-        result = after.status.result
+        if result is not None and read.status.result is None and read.outcome is None:
+            if stored.progress_version != read.progress_version:
+                raise StaleSnapshotError(name)
+            stored = self._with_row(stored, outcome=status)
+            if self.killed_once_decided:
+                self.killed_once_decided = False
+                raise KilledError(f"before the outcome of {name} was written to its object")
+        if stored.metadata.resource_version != read.metadata.resource_version:
+            raise StaleSnapshotError(name)
         if name in self.outcomes:
             assert result == self.outcomes[name], f"the outcome of {name} was changed"
         if result is not None:
             self.outcomes[name] = result
-        self.recurrences[name] = self._versioned(after)
-        if after.status.workload_ref is not None or result is not None:
+        self.status_writes[name] += 1
+        self.recurrences[name] = self._versioned(stored.model_copy(update={"status": status}))
+        if status.workload_ref is not None or result is not None:
             self.starts.discard(name)
 
-    def _versioned(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
-        # Through the wire form and back, which rounds values as a cluster does.
+    def _with_row(self, recurrence: TrainingAttempt, **changes: Any) -> TrainingAttempt:
+        """Change the row of a recurrence."""
+        row = {"progress_version": recurrence.progress_version + 1, **changes}
+        changed = self.recurrences[recurrence.metadata.name] = _rounded(recurrence.model_copy(update=row))
+        return changed
+
+    def merge(self, recurrence: TrainingAttempt, progress: Progress) -> None:
+        """Write the progress of a recurrence, unless its outcome is decided."""
+        if recurrence.outcome is None and recurrence.status.result is None:
+            self._with_row(recurrence, progress=progress, reported_at=self.now)
+
+    def _versioned(self, recurrence: TrainingAttempt) -> TrainingAttempt:
         self.version += 1
         metadata = recurrence.metadata.model_copy(update={"resource_version": str(self.version)})
-        return TrainingRecurrence.from_wire(recurrence.model_copy(update={"metadata": metadata}).to_wire())
+        return _rounded(recurrence.model_copy(update={"metadata": metadata}))
 
     # Events outside the operator.
 
@@ -239,6 +262,7 @@ class ModelBackend:
         self.profiles.clear()
         self.late_usages.clear()
         self.decisions.clear()
+        self.recurrences = {name: TrainingAttempt.of(each, None) for name, each in self.recurrences.items()}
 
     def run_workload(self, name: str, image_digest: str | None = None) -> None:
         """Its process starts."""
@@ -278,16 +302,12 @@ class ModelBackend:
         progress = progress_after(recurrence, received)
         progress = with_agent_readings(recurrence, progress, self.pod_energies.get(name, ()), self.now)
         progress = with_heartbeat(recurrence, progress, received.rank, self.now)
-        progress = with_stop_request(recurrence, progress)
-        status = recurrence.status.model_copy(update={"progress": progress})
-        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
+        self.merge(recurrence, with_stop_request(recurrence, progress))
 
     def see(self, name: str, seen: OutputReport) -> None:
         """Something is seen of the training of this recurrence, which does not use the client."""
         recurrence = self.recurrences[name]
-        progress = with_stop_request(recurrence, progress_after_output(recurrence, seen))
-        status = recurrence.status.model_copy(update={"progress": progress})
-        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
+        self.merge(recurrence, with_stop_request(recurrence, progress_after_output(recurrence, seen)))
 
     def report_energy(self, name: str, *energies: PodEnergy) -> None:
         """The node agents report the energy of this recurrence's pods."""
@@ -353,6 +373,18 @@ class ModelBackend:
         """Names of the recurrences without a result, oldest first."""
         unfinished = [each for each in self.recurrences.values() if each.status.result is None]
         return [each.metadata.name for each in sorted(unfinished, key=lambda each: each.order)]
+
+
+def _rounded(recurrence: TrainingAttempt) -> TrainingAttempt:
+    """A recurrence and its row through their stored forms and back, which round values."""
+    outcome = recurrence.outcome
+    row = ProgressRow(
+        recurrence.progress_version,
+        Progress.from_wire(recurrence.progress.to_wire()),
+        recurrence.reported_at,
+        None if outcome is None else TrainingRecurrenceStatus.from_wire(outcome.to_wire()),
+    )
+    return TrainingAttempt.of(TrainingRecurrence.from_wire(recurrence.to_wire()), row)
 
 
 def report(
@@ -422,3 +454,10 @@ def pod_energy(
         reported_at=START,
     )
     return replace(energy, **changes)
+
+
+def stated(record: ObservationRecord) -> ObservationRecord:
+    """What the object of an attempt states of its record; the rest is known from its row."""
+    unknown = ("epoch_energy_joules", "epoch_time_seconds", "start_up_energy_joules", "start_up_time_seconds")
+    probes = ("probe_trials", "probe_energy_joules", "probe_time_seconds")
+    return replace(record, **dict.fromkeys((*unknown, *probes)))  # type: ignore[arg-type]  # of the columns

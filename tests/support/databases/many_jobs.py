@@ -148,7 +148,6 @@ def running_recurrence(job: str, **progress: Any) -> dict[str, Any]:
     """A TrainingRecurrence that runs, with its curve and where it is expected to stop."""
     target = {"metric": "accuracy", "direction": "Maximize", "threshold": "0.95", "consecutiveEvaluations": 1}
     decision = {"policy": "ThompsonSampling", "kind": "Trial", "reason": "a trial of 64", "seed": "1", "digest": "d"}
-    gpu = {"uuid": "GPU-0", "startEnergyMillijoules": 0, "energyMillijoules": 500_000}
     return {
         "apiVersion": "wattloop.dev/v1alpha1",
         "kind": "TrainingRecurrence",
@@ -168,16 +167,18 @@ def running_recurrence(job: str, **progress: Any) -> dict[str, Any]:
             "decision": decision,
         },
         "status": {
+            "devices": 1,
             "startTime": SINCE,
             "conditions": [{"type": "Running", "status": "True", "reason": "Running", "lastTransitionTime": SINCE}],
             "progress": {
                 "epoch": "4",
                 "metric": "0.9",
-                "curve": [{"epoch": e, "metric": m} for e, m in (("1", "0.5"), ("2", "0.8"), ("4", "0.9"))],
-                "gpus": [{**gpu, "startTimeSeconds": "0", "timeSeconds": "2"}],
-                "gpuProduct": "NVIDIA A40",
-                "maxPowerLimitWatts": 300,
-                "finalMetric": {"metric": "0.96", "low": "0.94", "high": "0.97", "reachPercent": "70"},
+                "curve": [["1", "0.5"], ["2", "0.8"], ["4", "0.9"]],
+                "finalMetric": ["0.94", "0.96", "0.97"],
+                "energyJoules": "500",
+                "timeSeconds": "2",
+                "costPercent": "13.75",
+                "lastReportTime": SINCE,
                 **progress,
             },
         },

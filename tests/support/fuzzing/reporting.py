@@ -36,21 +36,22 @@ from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.report_server import RECURRENCE, LocalProgressStore, LocalTokens
+from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_operator.local.report_server import RECURRENCE, LocalTokens, local_progress
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.stored_progress import MAX_PROGRESS_BYTES
 from wattloop_operator.store import open_store
+from wattloop_operator.store.attempt_progress import text_of
 
 SEPARATOR = b"\n%%\n"
 MAX_REQUESTS = 16
 SECONDS_PER_INPUT = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
-# Twice the maximum size of an attempt's progress in a cluster.
-MAX_OBJECT_BYTES = 768 * 1024
 # The documented responses, and those of HTTP for an unknown path or method.
 CODES = {200, 307, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 503}
 # Epochs are written with twelve digits.
@@ -128,7 +129,7 @@ class ReportingTarget:
             self._store.pod_energies,
             self._now,
         )
-        progress_store = LocalProgressStore(self._store.objects, lambda: None)
+        progress_store = local_progress(self._store, lambda: None)
         service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
         commits = self._stack.enter_context(running_commits(self._store.pipelines, self._now))
         pipelines = PipelineService(progress_store, tokens, commits, limits, clock=lambda: self._seconds)
@@ -236,14 +237,16 @@ class ReportingTarget:
         assert stored is not None
         wire, version = self._recurrence.to_wire(), stored.resource_version
         self._store.objects.replace(RECURRENCE, KEY.namespace, self._name, wire, expected_version=version)
+        self._store.attempt_progress.delete(self._recurrence)
 
-    def _read(self, name: str) -> TrainingRecurrence:
+    def _read(self, name: str) -> TrainingAttempt:
         stored = self._store.objects.get(RECURRENCE, KEY.namespace, name)
         assert stored is not None
-        size = len(json.dumps(stored.body))
-        if size > MAX_OBJECT_BYTES:
-            raise DefectError(f"a recurrence of {size} bytes")
-        return stored.read_as(TrainingRecurrence)
+        (attempt,) = self._store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])
+        size = len(text_of(attempt.progress))
+        if size > MAX_PROGRESS_BYTES:
+            raise DefectError(f"a progress of {size} bytes")
+        return attempt
 
     def _requests(self, data: bytes) -> Iterator[Request]:
         for part in data.split(SEPARATOR)[:MAX_REQUESTS]:
@@ -300,7 +303,7 @@ class ReportingTarget:
         return self._pipelines.modes
 
 
-def _of_another_job(recurrence: TrainingRecurrence, name: str, **changes: object) -> TrainingRecurrence:
+def _of_another_job(recurrence: TrainingAttempt, name: str, **changes: object) -> TrainingAttempt:
     spec, metadata = recurrence.spec, recurrence.metadata
     job_ref = spec.job_ref.model_copy(update={"uid": f"{name}-uid"})
     return recurrence.model_copy(
@@ -328,15 +331,11 @@ def _reject_constant(name: str) -> None:
     raise DefectError(f"an answer has {name}")
 
 
-def _check_change(before: TrainingRecurrence, after: TrainingRecurrence) -> None:
+def _check_change(before: TrainingAttempt, after: TrainingAttempt) -> None:
     if before.spec != after.spec:
         raise DefectError("a report changed the spec")
-    if before.status.model_copy(update={"progress": None}) != after.status.model_copy(update={"progress": None}):
-        raise DefectError("a report changed the status beyond its progress")
-    old, new = before.status.progress, after.status.progress
-    if old is None or new is None:
-        if new is None and old is not None:
-            raise DefectError("the progress disappeared")
-        return
+    if before.status != after.status:
+        raise DefectError("a report changed the status")
+    old, new = before.progress, after.progress
     if float(new.epoch or 0) < float(old.epoch or 0) * (1 - ROUNDING) - ROUNDING:
         raise DefectError(f"progress went back: {old} then {new}")

@@ -28,7 +28,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local import local_run
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.output_folder import OutputFolder
-from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
+from wattloop_operator.local.report_server import LocalTokens, local_progress
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reporting.interfaces import BearerToken
@@ -169,7 +169,7 @@ def _backend(
 ) -> LocalBackend:
     watchdog = stack.enter_context(Watchdog())
     tokens = LocalTokens(watchdog.folder)
-    service = ReportService(LocalProgressStore(store.objects, wake_event.set), tokens)
+    service = ReportService(local_progress(store, wake_event.set), tokens)
 
     def process_reports() -> None:
         while True:

@@ -16,11 +16,12 @@ from unittest import mock
 from support.backends.model_backend import KEY, job
 from wattloop.commands.settings import Address
 from wattloop.wire.wire_form import WireForm
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
+from wattloop_operator.local.report_server import LocalTokens, local_progress
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
@@ -67,14 +68,15 @@ class Api:
         self.store.objects.create(KIND, KEY.namespace, name, recurrence.to_wire())
         return name, self.tokens.create_file(KEY.namespace, name).read_text()
 
-    def read(self, name: str) -> TrainingRecurrence:
+    def read(self, name: str) -> TrainingAttempt:
         stored = self.store.objects.get(KIND, KEY.namespace, name)
         assert stored is not None
-        metadata = {**stored.body["metadata"], "resourceVersion": str(stored.resource_version)}
-        return TrainingRecurrence.from_wire({**stored.body, "metadata": metadata})
+        return self.store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0]
 
     def progress(self, name: str) -> Progress | None:
-        return self.read(name).status.progress
+        """What is stored of the reports about a recurrence; None before the first."""
+        read = self.read(name)
+        return read.progress if read.progress_version else None
 
     def write_status(self, name: str, **changes: Any) -> None:
         """Change the status as the reconciler does."""
@@ -148,7 +150,7 @@ def running_api(
     with open_store(database or folder / "wattloop.db") as store:
         tokens = LocalTokens(folder)
         woken: list[bool] = []
-        recurrences = LocalProgressStore(store.objects, lambda: woken.append(True))
+        recurrences = local_progress(store, lambda: woken.append(True))
         service = ReportService(recurrences, tokens, limits=limits, max_wait_seconds=max_wait_seconds)
         commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
         pipelines = PipelineService(recurrences, tokens, commits, service.limits)

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from wattloop_operator.api.attempt_state import AgentReadings, EpochMark, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.gpu_readings import AgentReadings, EpochMark
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy
 
 # An agent reports every few seconds. Of older readings it is not known what was used since.
@@ -38,7 +39,7 @@ def needs_agents(before: Progress, after: Progress) -> bool:
 
 
 def with_agent_readings(
-    recurrence: TrainingRecurrence, progress: Progress, energies: Sequence[PodEnergy], now: datetime
+    recurrence: TrainingAttempt, progress: Progress, energies: Sequence[PodEnergy], now: datetime
 ) -> Progress:
     """The progress with a mark of its epoch, if that is new and the agents have measured all GPUs lately.
 

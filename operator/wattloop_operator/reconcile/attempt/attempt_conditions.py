@@ -9,6 +9,7 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.ended_ranks import dead_rank
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.conditions import condition, true_since
@@ -16,11 +17,12 @@ from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagre
 from wattloop_operator.reconcile.energy.limit_measurements import unmeasured_ranks_text
 
 RUNNING = "Running"
-ENDING = "Ending"
+ENDING, STOP_REQUESTED = "Ending", "StopRequested"
 COMPLETE = "Complete"
 POWER_LIMIT_HELD = "PowerLimitHeld"
 POWER_PROFILE_COMPLETE = "PowerProfileComplete"
 DEVICES_HEALTHY = "DevicesHealthy"
+PROBED = "Probed"
 ENERGY_AGREES = "EnergyAgrees"
 PUBLISHED = "Published"
 RANKS_HEALTHY = "RanksHealthy"
@@ -35,7 +37,7 @@ AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energ
 OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its output"
 
 
-def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
+def phase_conditions(recurrence: TrainingAttempt, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
     """The conditions Running, EnergyAwaited and Ending of an attempt without an outcome."""
     before = recurrence.status.conditions
     ended = workload.phase.ended
@@ -51,12 +53,12 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
         yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=awaited, now=now)
     progress = recurrence.progress
     if progress.stop_requested or progress.finished or must_end(recurrence):
-        reason = "StopRequested" if progress.stop_requested else "Finished"
+        reason = STOP_REQUESTED if progress.stop_requested else "Finished"
         message = progress.stop_reason or "the training is done"
         yield condition(before, ENDING, holds=True, reason=reason, message=message, now=now)
 
 
-def ended_conditions(recurrence: TrainingRecurrence, now: datetime) -> Iterator[Condition]:
+def ended_conditions(recurrence: TrainingAttempt, now: datetime) -> Iterator[Condition]:
     """The conditions of an attempt that Wattloop ended, while its agents' final report is awaited."""
     before = recurrence.status.conditions
     yield from (each for each in before if each.type not in (RUNNING, ENERGY_AWAITED))
@@ -64,9 +66,7 @@ def ended_conditions(recurrence: TrainingRecurrence, now: datetime) -> Iterator[
     yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=AWAITED_MESSAGE, now=now)
 
 
-def final_conditions(
-    recurrence: TrainingRecurrence, result: Result, message: str, now: datetime
-) -> tuple[Condition, ...]:
+def final_conditions(recurrence: TrainingAttempt, result: Result, message: str, now: datetime) -> tuple[Condition, ...]:
     """The conditions Running and Complete of an attempt with an outcome."""
     before, reason = recurrence.status.conditions, result.value
     return (
@@ -75,7 +75,7 @@ def final_conditions(
     )
 
 
-def publication_conditions(recurrence: TrainingRecurrence, result: Result, now: datetime) -> tuple[Condition, ...]:
+def publication_conditions(recurrence: TrainingAttempt, result: Result, now: datetime) -> tuple[Condition, ...]:
     """Whether an attempt that reached its target has published its model; nothing for others."""
     if recurrence.spec.output_directory is None or result is not Result.REACHED:
         return ()
@@ -88,7 +88,7 @@ def publication_conditions(recurrence: TrainingRecurrence, result: Result, now: 
     return (condition(recurrence.status.conditions, PUBLISHED, holds=holds, reason=reason, message=message, now=now),)
 
 
-def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
+def power_limit_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
     """Whether the chosen power limit, or the limits to be measured, could be set.
 
     A refusal fails no training.
@@ -107,7 +107,7 @@ def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tup
     return (condition(before, POWER_LIMIT_HELD, holds=not refusal, reason=reason, message=message, now=now),)
 
 
-def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
+def profile_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
     """Whether every rank of an attempt that has ended measured the same power limits.
 
     Nothing if there is one rank, or if none measured power limits.
@@ -122,8 +122,25 @@ def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[C
     return (condition(before, POWER_PROFILE_COMPLETE, holds=not missing, reason=reason, message=message, now=now),)
 
 
+def probe_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
+    """What the probes of an attempt that has ended chose, and what limited them; nothing if there were no trials."""
+    probes = recurrence.progress.probes
+    if probes is None:
+        return ()
+    chosen = (
+        f"from {each.threshold:f} batch size {each.batch_size}"
+        + "".join(f", {value}" for value in each.parameters)
+        + ("" if each.power_limit_watts is None else f" at {each.power_limit_watts} W")
+        for each in probes.choices
+    )
+    used = f"{probes.trials} trials used {probes.energy_joules:f} J in {probes.time_seconds:f} s"
+    message = "; ".join(filter(None, (used, *chosen, probes.problem)))
+    before, reason = recurrence.status.conditions, "Limited" if probes.problem else "Complete"
+    return (condition(before, PROBED, holds=not probes.problem, reason=reason, message=message, now=now),)
+
+
 def rank_conditions(
-    recurrence: TrainingRecurrence, workload: WorkloadState | None, result: Result, now: datetime
+    recurrence: TrainingAttempt, workload: WorkloadState | None, result: Result, now: datetime
 ) -> tuple[Condition, ...]:
     """RanksHealthy as False if a rank of an attempt that crashed or was disrupted died; otherwise nothing."""
     if workload is None or workload.failure is None or result not in (Result.CRASHED, Result.DISRUPTED):
@@ -137,7 +154,7 @@ def rank_conditions(
 
 
 def device_conditions(
-    recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime
+    recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime
 ) -> tuple[Condition, ...]:
     """DevicesHealthy as False if a device of the attempt is, or was, unhealthy; otherwise nothing.
 
@@ -154,18 +171,26 @@ def device_conditions(
 
 def unhealthy_devices_in_status(recurrence: TrainingRecurrence) -> str:
     """The unhealthy devices that the status of the attempt names; empty if there are none."""
-    return next(
-        (
-            each.message
-            for each in recurrence.status.conditions
-            if each.type == DEVICES_HEALTHY and each.status is ConditionStatus.FALSE
-        ),
-        "",
-    )
+    return _message(recurrence, DEVICES_HEALTHY, ConditionStatus.FALSE)
+
+
+def refused_limit_in_status(recurrence: TrainingRecurrence) -> str:
+    """Why the power limit of the attempt is not held, by its status; empty if it is, or if none was requested."""
+    return _message(recurrence, POWER_LIMIT_HELD, ConditionStatus.FALSE)
+
+
+def stop_reason_in_status(recurrence: TrainingRecurrence) -> str:
+    """Why the attempt was asked to stop, by its status; empty if it was not."""
+    return _message(recurrence, ENDING, ConditionStatus.TRUE, STOP_REQUESTED)
+
+
+def _message(recurrence: TrainingRecurrence, kind: str, status: ConditionStatus, reason: str = "") -> str:
+    found = (each for each in recurrence.status.conditions if (each.type, each.status) == (kind, status))
+    return next((each.message for each in found if reason in ("", each.reason)), "")
 
 
 def energy_conditions(
-    recurrence: TrainingRecurrence, agents: AgentEnergy, until: datetime, now: datetime
+    recurrence: TrainingAttempt, agents: AgentEnergy, until: datetime, now: datetime
 ) -> tuple[Condition, ...]:
     """Whether the processes' and the agents' energies agree, if both cover the same GPUs.
 

@@ -16,12 +16,13 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrenceSpec
+from wattloop_operator.domain.progress import FinalMetricPrediction, Progress
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
@@ -48,7 +49,7 @@ EVALUATIONS_AWAY = 3
 REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.FIXED, DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
 
-def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+def with_stop_request(recurrence: TrainingAttempt, progress: Progress) -> Progress:
     """Request a stop of an attempt that diverged, is at its plateau, or has cost its limit; never after the target.
 
     A request is never withdrawn.
@@ -57,7 +58,7 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
     return progress.model_copy(update={"stop_requested": True, "stop_reason": reason}) if reason else progress
 
 
-def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
+def _stop_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
     """Why an attempt is to stop; empty if it is not."""
     if progress.diverged:
         return divergence_reason(recurrence, progress)
@@ -82,7 +83,7 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     )
 
 
-def divergence_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
+def divergence_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
     """What an attempt's end is put down to whose metric diverged."""
     epochs, curve = epochs_text(progress.epoch or 0), progress.curve
     if progress.metric is None:
@@ -117,7 +118,7 @@ def cost_limit(spec: TrainingRecurrenceSpec, progress: Progress) -> Decimal | No
     return spec.stop_cost_joules if progress.reviewed_epoch is None else progress.stop_cost_joules
 
 
-def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
+def is_review_due(recurrence: TrainingAttempt, progress: Progress) -> bool:
     """Whether the policy reviews attempts, and has not reviewed the latest evaluation of this one.
 
     The first review of the cost limit is due once the cost of an epoch is known, also without an evaluation. The
@@ -129,7 +130,7 @@ def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
 
 
 def review_cost_limit(
-    read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingRecurrence, progress: Progress
+    read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingAttempt, progress: Progress
 ) -> Progress:
     """Have the policy review the cost limit of a running attempt, and predict its final metric.
 
@@ -153,7 +154,7 @@ def review_cost_limit(
 
 
 def _with_reviewed_limit_of(
-    snapshot: Snapshot, context: DecisionContext, recurrence: TrainingRecurrence, progress: Progress
+    snapshot: Snapshot, context: DecisionContext, recurrence: TrainingAttempt, progress: Progress
 ) -> Progress:
     spec, measured = recurrence.spec, _observation_to_review(recurrence, progress)
     if measured is None:
@@ -180,7 +181,7 @@ def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progr
     )
 
 
-def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
+def _is_reviewed(recurrence: TrainingAttempt, progress: Progress) -> bool:
     """Whether a policy that reviews its attempts decided this one, and it has not ended."""
     decision = recurrence.spec.decision
     if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
@@ -188,7 +189,7 @@ def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     return not progress.is_ending
 
 
-def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
+def _observation_to_review(recurrence: TrainingAttempt, progress: Progress) -> PartialObservation | None:
     """The input of the review of the cost limit that is due; None if none is."""
     if not _is_reviewed(recurrence, progress):
         return None
@@ -197,7 +198,7 @@ def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -
     return _partial_observation(recurrence, progress)
 
 
-def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
+def _partial_observation(recurrence: TrainingAttempt, progress: Progress) -> PartialObservation | None:
     """The input of the policy's review.
 
     None before one full epoch was run, on GPUs that others use, too, and, while power limits are measured, before
@@ -249,7 +250,7 @@ def is_prediction_due(progress: Progress) -> bool:
     return progress.predicted_epoch is None or evaluated_epoch(progress) > progress.predicted_epoch
 
 
-def with_prediction(recurrence: TrainingRecurrence, context: DecisionContext, progress: Progress) -> Progress:
+def with_prediction(recurrence: TrainingAttempt, context: DecisionContext, progress: Progress) -> Progress:
     """The progress with the prediction of its final metric, if one is due.
 
     Args:
@@ -267,7 +268,7 @@ def with_prediction(recurrence: TrainingRecurrence, context: DecisionContext, pr
 
 
 def _final_metric(
-    recurrence: TrainingRecurrence, context: DecisionContext, progress: Progress
+    recurrence: TrainingAttempt, context: DecisionContext, progress: Progress
 ) -> FinalMetricPrediction | None:
     if progress.curve is None:
         return None
@@ -289,7 +290,7 @@ def _final_metric(
     )
 
 
-def plateau_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
+def plateau_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
     """Why an attempt at its plateau is stopped."""
     target, found = recurrence.spec.target, progress.final_metric
     assert found is not None, "no prediction"

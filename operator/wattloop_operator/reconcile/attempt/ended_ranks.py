@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattloop.wire.training_messages import MAX_RANKS, Report
-from wattloop_operator.api.attempt_state import MAX_MEASURING_RANKS, FailedRank, Progress
+from wattloop_operator.domain.limit_progress import MAX_MEASURING_RANKS
+from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
 
 MAX_NAMED_RANKS = 8

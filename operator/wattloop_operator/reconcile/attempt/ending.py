@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 
 # The last lines are read within a second or two. A pod that is deleted early has no log any more.
 OUTPUT_TIMEOUT_SECONDS = 30
 
 
-def must_end(recurrence: TrainingRecurrence) -> bool:
+def must_end(recurrence: TrainingAttempt) -> bool:
     """Whether the attempt has nothing more to do, and its script does not know.
 
     It has reached the target, was asked to stop, or has passed its last epoch. An attempt that is
@@ -23,14 +23,14 @@ def must_end(recurrence: TrainingRecurrence) -> bool:
     return progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence)
 
 
-def has_passed_max_epochs(recurrence: TrainingRecurrence) -> bool:
+def has_passed_max_epochs(recurrence: TrainingAttempt) -> bool:
     """Whether a training that does not use the client goes on after its last epoch."""
     progress = recurrence.progress
     return not recurrence.spec.reporting.uses_client and (progress.epoch or 0) > recurrence.spec.max_epochs
 
 
 def output_deadline(
-    recurrence: TrainingRecurrence, workload: WorkloadState | None, waiting_since: datetime | None
+    recurrence: TrainingAttempt, workload: WorkloadState | None, waiting_since: datetime | None
 ) -> datetime | None:
     """Deadline for the rest of the output of an attempt that has ended; None if there is nothing to wait for.
 

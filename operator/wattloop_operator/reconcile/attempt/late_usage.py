@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
@@ -25,15 +24,13 @@ from wattloop_operator.reconcile.energy.attempt_usage import (
 )
 
 
-def with_late_usage(
-    snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime
-) -> Iterator[WriteRecurrenceStatus]:
+def with_late_usage(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> Iterator[WriteRecurrenceStatus]:
     """Update the usage of an ended attempt if the agents' final report differs from it."""
     status = recurrence.status
     agents = agent_energy_of(snapshot, recurrence)
     if status.completion_time is None or not agents.final:
         return
-    progress = status.progress or Progress()
+    progress = recurrence.progress
     until = status.completion_time + timedelta(seconds=END_ROUNDING_SECONDS)
     usage = usage_at_end(progress, agents, started=status.start_time, until=until)
     if usage is None or usage == status.usage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
@@ -9,12 +10,12 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import (
     MAX_PODS,
     PodReference,
-    TrainingRecurrence,
     TrainingRecurrenceStatus,
     WorkloadReference,
 )
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import (
     Action,
     EndWorkload,
@@ -31,6 +32,7 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
     final_conditions,
     phase_conditions,
     power_limit_conditions,
+    probe_conditions,
     profile_conditions,
     publication_conditions,
     rank_conditions,
@@ -38,6 +40,7 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
 from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
+from wattloop_operator.reconcile.attempt.progress_summary import summary_due_at, summary_of
 from wattloop_operator.reconcile.attempt.queue_wait import outdated, queue_conditions
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
@@ -52,14 +55,11 @@ from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.same_place import places_before
 
 
-def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> ReconcileResult:
+def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> ReconcileResult:
     """Compute the actions that are due for one attempt, and when time alone makes another one due."""
     workload = snapshot.workloads.get(recurrence.metadata.name)
-    if recurrence.status.result is not None:
-        # The outcome is written before the workload is ended, so that a crash in between cannot
-        # start it again.
-        abandons = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
-        return ReconcileResult((*abandons, *with_late_usage(snapshot, recurrence, now)))
+    if recurrence.status.result is not None or recurrence.outcome is not None:
+        return ReconcileResult(tuple(_after_outcome(snapshot, recurrence, now)))
     if workload is None and not snapshot.was_started(recurrence):
         return ReconcileResult(_start_actions(snapshot, recurrence, now))
     replaced = "" if workload is None else _replaced(snapshot, recurrence, workload)
@@ -96,12 +96,26 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         # The outcome follows once its processes have ended, with their whole energy.
         ends = (EndWorkload(recurrence, gracefully=True),)
     status = _status_without_outcome(recurrence, workload, snapshot.devices, now)
-    if status == written:
-        return ReconcileResult(ends, until)
+    summary_at = summary_due_at(recurrence, workload, now)
+    if status == written and (summary_at is None or summary_at > now):
+        return ReconcileResult(ends, min(filter(None, (until, summary_at)), default=None))
+    status = status.model_copy(update={"progress": summary_of(recurrence)})
     return ReconcileResult((WriteRecurrenceStatus(recurrence, status), *ends), until)
 
 
-def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> bool:
+def _after_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> Iterator[Action]:
+    if recurrence.status.result is None and recurrence.outcome is not None:
+        # Decided before, perhaps by an operator that was killed before it wrote it to the object.
+        yield WriteRecurrenceStatus(recurrence, recurrence.outcome)
+        return
+    # The outcome is written before the workload is ended, so that a crash in between cannot start it again.
+    workload = snapshot.workloads.get(recurrence.metadata.name)
+    if workload is not None and workload.must_be_ended:
+        yield EndWorkload(recurrence)
+    yield from with_late_usage(snapshot, recurrence, now)
+
+
+def never_starts(snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState) -> bool:
     """Whether an attempt has not started, and the job has another template by now, or its runtime has changed.
 
     Something hinders its pods: nothing would end its wait, for an image that does not exist for example, and the job's
@@ -113,7 +127,7 @@ def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: W
     return _trains_another(snapshot, recurrence)
 
 
-def _trains_another(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+def _trains_another(snapshot: Snapshot, recurrence: TrainingAttempt) -> bool:
     """Whether a workload that is created now trains something else than what the attempt was decided for."""
     decided = recurrence.spec.template_digest
     if decided is None or snapshot.runtime_digest is None:
@@ -121,7 +135,7 @@ def _trains_another(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
     return decided != training_digest(snapshot, warm_start=recurrence.spec.warm_start)
 
 
-def _start_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> tuple[Action, ...]:
+def _start_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> tuple[Action, ...]:
     """Create the workload of an attempt, unless it would not train what the attempt's digest says.
 
     Long may pass since the decision: the operator was away, or a quota refused the workload.
@@ -135,14 +149,14 @@ def _start_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: date
     return (StartWorkload(recurrence),)
 
 
-def _replaced(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+def _replaced(snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState) -> str:
     """Why another attempt takes the place of one that has not started; empty if none does."""
     if not never_starts(snapshot, recurrence, workload):
         return outdated(snapshot, recurrence, workload)
     return _replacement_message(snapshot, recurrence, workload.message)
 
 
-def _replacement_message(snapshot: Snapshot, recurrence: TrainingRecurrence, wait: str) -> str:
+def _replacement_message(snapshot: Snapshot, recurrence: TrainingAttempt, wait: str) -> str:
     what = "spec.template or its training runtime" if snapshot.runtime_digest else "spec.template"
     follows = "run" if recurrence.spec.attempt >= MAX_ATTEMPT else "attempt"
     return (
@@ -151,13 +165,13 @@ def _replacement_message(snapshot: Snapshot, recurrence: TrainingRecurrence, wai
     )
 
 
-def cancel_attempt(snapshot: Snapshot, recurrence: TrainingRecurrence, reason: str, now: datetime) -> Action:
+def cancel_attempt(snapshot: Snapshot, recurrence: TrainingAttempt, reason: str, now: datetime) -> Action:
     """Write the outcome Cancelled. The next round ends the workload."""
     return _write_outcome(snapshot, recurrence, Ended(Result.CANCELLED, reason), now)
 
 
 def _status_without_outcome(
-    recurrence: TrainingRecurrence, workload: WorkloadState | None, devices: int, now: datetime
+    recurrence: TrainingAttempt, workload: WorkloadState | None, devices: int, now: datetime
 ) -> TrainingRecurrenceStatus:
     status = recurrence.status
     if workload is None:
@@ -186,7 +200,9 @@ def _observed_start(workload: WorkloadState, now: datetime) -> datetime | None:
     return now if workload.phase is WorkloadPhase.RUNNING else None
 
 
-def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Action:
+def _write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended, now: datetime) -> Action:
+    if recurrence.outcome is not None:
+        return WriteRecurrenceStatus(recurrence, recurrence.outcome)
     workload = snapshot.workloads.get(recurrence.metadata.name)
     progress = recurrence.progress
     agents = agent_energy_of(snapshot, recurrence)
@@ -210,6 +226,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                     *publication_conditions(recurrence, ended.result, now),
                     *power_limit_conditions(recurrence, now),
                     *profile_conditions(recurrence, now),
+                    *probe_conditions(recurrence, now),
                     *device_conditions(recurrence, workload, now),
                     *rank_conditions(recurrence, workload, ended.result, now),
                 ),
@@ -219,6 +236,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "image_digest": _image_digest(recurrence, workload),
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
+                "progress": summary_of(recurrence, ended=True),
                 "usage": usage,
                 **cost,
                 **attempt_figures(usage, progress),
@@ -235,7 +253,7 @@ def _reference(workload: WorkloadState) -> WorkloadReference:
     return WorkloadReference(api_version=workload.api_version, kind=workload.kind, uid=workload.uid)
 
 
-def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tuple[PodReference, ...]:
+def _pods(recurrence: TrainingAttempt, workload: WorkloadState | None) -> tuple[PodReference, ...]:
     """All pods of the attempt. Deleted ones are kept: an agent may report their energy later."""
     current = () if workload is None or not workload.owned else workload.pods
     references = (PodReference(uid=pod.uid, node=pod.node) for pod in current)
@@ -243,14 +261,14 @@ def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tup
     return tuple(known.values())[:MAX_PODS]
 
 
-def _image_digest(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> str | None:
+def _image_digest(recurrence: TrainingAttempt, workload: WorkloadState | None) -> str | None:
     """The image that the attempt started with. A pod that replaces a lost one may run another."""
     known = recurrence.status.image_digest
     return known if known is not None or workload is None or not workload.owned else workload.image_digest
 
 
 def _agent_report_deadline(
-    snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime
+    snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime
 ) -> datetime | None:
     return agent_report_deadline(
         agent_energy_of(snapshot, recurrence),
@@ -260,7 +278,7 @@ def _agent_report_deadline(
     )
 
 
-def _pods_ended_at(recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime) -> datetime | None:
+def _pods_ended_at(recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime) -> datetime | None:
     """When the pods of an attempt ended; None if they have not, or if Wattloop has not seen their end."""
     if workload is None:
         # The workload of a training that Wattloop ended is gone with its last pod.
@@ -268,6 +286,6 @@ def _pods_ended_at(recurrence: TrainingRecurrence, workload: WorkloadState | Non
     return workload.ended_at if workload.owned and workload.phase.ended else None
 
 
-def _with_valid_times(recurrence: TrainingRecurrence, now: datetime) -> TrainingRecurrence:
+def _with_valid_times(recurrence: TrainingAttempt, now: datetime) -> TrainingAttempt:
     conditions = not_in_future(recurrence.status.conditions, now)
     return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": conditions})})

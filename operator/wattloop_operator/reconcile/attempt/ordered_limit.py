@@ -15,19 +15,18 @@ from datetime import datetime, timedelta
 
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import MAX_LIMITS
-from wattloop_operator.api.attempt_state import (
+from wattloop_operator.api.power_fields import Power
+from wattloop_operator.domain.gpu_readings import AgentReadings, EpochMark
+from wattloop_operator.domain.limit_progress import (
     MAX_LIMIT_PODS,
     MAX_MEASURING_RANKS,
     AgentLimits,
-    AgentReadings,
-    EpochMark,
     LimitWindow,
     PodPowerLimit,
     ProfilePoint,
-    Progress,
 )
-from wattloop_operator.api.power_fields import Power
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.power_profiles import best_limit
 
 # Each takes up to two epochs. Time and energy are smooth functions of the limit, so five suffice.
@@ -57,7 +56,7 @@ def limits_to_order(min_watts: int, max_watts: int) -> tuple[int, ...]:
     return tuple(max_watts - step * index for index in range(width // step + 1))
 
 
-def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> bool:
+def needs_order(recurrence: TrainingAttempt, *, may_have_socket: bool) -> bool:
     """Whether agents hold the attempt's power limit on the operator's order, because its processes cannot.
 
     Args:
@@ -73,7 +72,7 @@ def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> boo
     return not may_have_socket or bool(progress.processes) or progress.epoch is not None
 
 
-def ordered_limit(recurrence: TrainingRecurrence, power: Power) -> int | None:
+def ordered_limit(recurrence: TrainingAttempt, power: Power) -> int | None:
     """The limit to hold on each GPU; None: none, because it is not known yet which ones are allowed, or none is.
 
     Args:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from wattloop.printable import quoted
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.domain.training_output import OutputReader
 from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
@@ -72,7 +73,7 @@ class Ongoing:
 
 
 def assess(
-    recurrence: TrainingRecurrence,
+    recurrence: TrainingAttempt,
     workload: WorkloadState | None,
     *,
     deadline_seconds: int | None,
@@ -115,13 +116,13 @@ def assess(
     return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)
 
 
-def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
+def _without_workload(recurrence: TrainingAttempt, progress: Progress) -> Ended:
     if progress.reached or progress.finished or must_end(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
 
 
-def _succeeded(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+def _succeeded(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
     ended = _from_reports(recurrence, progress)
     if ended.result is not Result.MISSING_METRIC:
         return ended
@@ -131,7 +132,7 @@ def _succeeded(recurrence: TrainingRecurrence, progress: Progress, workload: Wor
 
 
 def _failed(
-    recurrence: TrainingRecurrence,
+    recurrence: TrainingAttempt,
     progress: Progress,
     workload: WorkloadState,
     places_before: Collection[str],
@@ -151,7 +152,7 @@ def _failed(
 
 
 def _failed_by_itself(
-    recurrence: TrainingRecurrence,
+    recurrence: TrainingAttempt,
     progress: Progress,
     workload: WorkloadState,
     places_before: Collection[str],
@@ -174,14 +175,14 @@ def _failed_by_itself(
     return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)
 
 
-def _suspended(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+def _suspended(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
     """The result of a training whose pods were taken from it by a queue, which preempts in this way, or by a user."""
     if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
 
 
-def _unread_line(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+def _unread_line(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
     """Why the last line that names the metric has not counted; empty if none does, or if no output is read."""
     reporting = recurrence.spec.reporting
     if reporting.source is not ReportingSource.LOGS:
@@ -192,7 +193,7 @@ def _unread_line(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
     return reader.reading.unread_at_end
 
 
-def _read_by_logs(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+def _read_by_logs(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
     """The next step of a script that prints the metric and does not report it; empty for any other script."""
     target = recurrence.spec.target
     if recurrence.spec.reporting.source is not ReportingSource.PUSH:
@@ -211,7 +212,7 @@ def _output_of(workload: WorkloadState) -> str:
     return f"{f'; see {workload.log}' if workload.log else ''}{quoted}"
 
 
-def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+def _hung(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
     message = hang_message(recurrence, workload)
     if progress.is_ending:
         ended = _from_reports(recurrence, progress)
@@ -222,7 +223,7 @@ def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: Workload
     return Ended(Result.HUNG, f"batch size {recurrence.spec.batch_size}: {message}")
 
 
-def _stopped(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
+def _stopped(recurrence: TrainingAttempt, progress: Progress) -> Ended:
     if progress.diverged:
         # It may have been asked to stop for another reason before.
         is_told = progress.stop_reason.startswith(DIVERGED)
@@ -233,7 +234,7 @@ def _stopped(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
 
 
 def _running(
-    recurrence: TrainingRecurrence,
+    recurrence: TrainingAttempt,
     workload: WorkloadState,
     *,
     deadline: datetime | None,
@@ -258,7 +259,7 @@ def _running(
     return Ongoing(min((end for end in (deadline, grace_end, hang) if end is not None), default=None))
 
 
-def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
+def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
     """The result of a process that ended by itself.
 
     Reaching the target counts, at any cost and time.
@@ -281,7 +282,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     return Ended(Result.EXHAUSTED, _missed_text(recurrence, progress))
 
 
-def _missed_text(recurrence: TrainingRecurrence, progress: Progress) -> str:
+def _missed_text(recurrence: TrainingAttempt, progress: Progress) -> str:
     """How a training that ended by itself missed its target: after all its epochs, or before, as by early stopping."""
     target, epochs, most = recurrence.spec.target, progress.epoch or 0, recurrence.spec.max_epochs
     metric, threshold = _metric_text(progress, target), f"the target {target.threshold}"
@@ -295,7 +296,7 @@ def _missed_text(recurrence: TrainingRecurrence, progress: Progress) -> str:
     return f"{target.metric} got to {metric} after {epochs_text(epochs)}, {missed}"
 
 
-def _without_metric(recurrence: TrainingRecurrence, remedy: str) -> str:
+def _without_metric(recurrence: TrainingAttempt, remedy: str) -> str:
     return f"ended without {recurrence.spec.target.metric}: {remedy}; nothing is learned from it"
 
 

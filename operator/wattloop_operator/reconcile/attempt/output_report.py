@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from wattloop.wire.training_messages import MAX_NUMBER, GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt_state import Progress, ReportingProcess
+from wattloop_operator.domain.progress import Progress, ReportingProcess
 
 # Some libraries write epochs with two decimals. A smaller decrease is no restart of the training.
 EPOCH_ROUNDING = 0.01

@@ -20,13 +20,13 @@ from dataclasses import replace
 from decimal import Decimal
 
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, Report
-from wattloop_operator.api.attempt_state import MAX_PROCESSES, Progress, ReportingProcess
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.model_output import AttemptModel
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_path
+from wattloop_operator.domain.progress import MAX_PROCESSES, Progress, ReportingProcess
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, has_moved_away
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
@@ -43,7 +43,7 @@ MAX_GPUS_OF_ATTEMPT = 1024
 MAX_GPUS_PER_DEVICE = 8
 
 
-def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
+def progress_after(recurrence: TrainingAttempt, report: Report) -> Progress:
     """The progress after a report; equal to the current one if the report is not new."""
     before = recurrence.progress
     gpus = readings_after(before.gpus, report, max_gpus(recurrence))
@@ -69,7 +69,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     return progress.model_copy(update={"first_epoch": first_epoch_mark(progress)})
 
 
-def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:
+def progress_after_output(recurrence: TrainingAttempt, seen: OutputReport) -> Progress:
     """The progress after something was seen of a training that does not use the client."""
     before = recurrence.progress
     if before.reached or before.diverged:
@@ -91,7 +91,7 @@ def _evaluations(progress: Progress) -> list[int]:
     return [process.evaluations for process in progress.processes]
 
 
-def max_gpus(recurrence: TrainingRecurrence) -> int:
+def max_gpus(recurrence: TrainingAttempt) -> int:
     """Maximum number of GPUs that an attempt may report.
 
     It is a multiple of what the template requests, within the API's maximum.
@@ -116,7 +116,7 @@ def _place_of(processes: Sequence[ReportingProcess], report: Report) -> int | No
 
 
 def _with_training(
-    recurrence: TrainingRecurrence, progress: Progress, report: Report, place: int, *, is_newest: bool
+    recurrence: TrainingAttempt, progress: Progress, report: Report, place: int, *, is_newest: bool
 ) -> Progress:
     """The progress with what a report of rank 0 says of the training.
 
@@ -184,9 +184,7 @@ def _total(processes: Iterable[ReportingProcess]) -> Decimal:
     return to_decimal(min(float(sum(each.epoch for each in processes)), MAX_NUMBER))
 
 
-def _published(
-    recurrence: TrainingRecurrence, before: Progress, report: Report, *, reached: bool
-) -> AttemptModel | None:
+def _published(recurrence: TrainingAttempt, before: Progress, report: Report, *, reached: bool) -> AttemptModel | None:
     """What the attempt has published; nothing before its target is reached, whatever its process reports."""
     if report.published is None or not reached or recurrence.spec.output_directory is None:
         return before.published

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, LatestReport, Progress
 from wattloop_operator.api.field_types import format_time
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import MAX_HEARTBEATS, LatestReport, Progress
 from wattloop_operator.domain.quantities import epochs_text
 from wattloop_operator.domain.snapshot import WorkloadPod, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.ended_ranks import named_ranks
 
 MAX_NAMED_PODS = 3
 
 
 def with_heartbeat(
-    recurrence: TrainingRecurrence,
+    recurrence: TrainingAttempt,
     progress: Progress,
     rank: int,
     now: datetime,
@@ -62,9 +62,7 @@ def with_heartbeat(
     return progress.model_copy(update={"last_report_time": now, "heartbeats": heartbeats})
 
 
-def hung_at(
-    recurrence: TrainingRecurrence, workload: WorkloadState, observed_since: datetime | None
-) -> datetime | None:
+def hung_at(recurrence: TrainingAttempt, workload: WorkloadState, observed_since: datetime | None) -> datetime | None:
     """When an attempt becomes hung unless a process reports; None if it cannot.
 
     Args:
@@ -77,7 +75,7 @@ def hung_at(
     return None if seconds is None or since is None else since + timedelta(seconds=seconds)
 
 
-def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+def hang_message(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
     """Who was silent for how long, and what to look at."""
     progress = recurrence.progress
     text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (progressDeadlineSeconds)"
@@ -121,7 +119,7 @@ def _pod_of(silent: LatestReport, workload: WorkloadState) -> WorkloadPod | None
 
 
 def _silent_since(
-    recurrence: TrainingRecurrence, workload: WorkloadState, observed_since: datetime | None
+    recurrence: TrainingAttempt, workload: WorkloadState, observed_since: datetime | None
 ) -> datetime | None:
     """Since when the silence of all processes counts; None if it does not."""
     if workload.all_running_since is None:

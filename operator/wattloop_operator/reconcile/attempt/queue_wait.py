@@ -15,9 +15,9 @@ from datetime import datetime
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.meta import Condition
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.snapshot import QueueWait, Snapshot, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import COMPLETE
 from wattloop_operator.reconcile.conditions import condition, true_since
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
@@ -31,7 +31,7 @@ ADMITTED, NOT_ADMITTED = "Admitted", "NotAdmitted"
 
 
 def queue_conditions(
-    recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime, *, admitted: bool = True
+    recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime, *, admitted: bool = True
 ) -> Iterator[Condition]:
     """Whether an attempt waits in a queue, why and since when; once it does not, how long it waited.
 
@@ -60,7 +60,7 @@ def queue_conditions(
         yield known
 
 
-def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+def outdated(snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState) -> str:
     """Why an attempt that waits in a queue must be decided again; empty if its decision stands."""
     spec = recurrence.spec
     if workload.queue is None or not workload.owned or recurrence.status.start_time is not None:
@@ -90,7 +90,7 @@ def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: Workl
     )
 
 
-def _result_arrived(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+def _result_arrived(snapshot: Snapshot, recurrence: TrainingAttempt) -> bool:
     """Whether anything to learn from has become known since an attempt was decided."""
     decided = recurrence.metadata.creation_timestamp
     records = (each for each in (*snapshot.records, *snapshot.source_records) if Result(each.result) in OUTCOMES)
@@ -100,7 +100,7 @@ def _result_arrived(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
     return decided is not None and any(time > decided for time in times)
 
 
-def _configuration(recurrence: TrainingRecurrence) -> Configuration:
+def _configuration(recurrence: TrainingAttempt) -> Configuration:
     return Configuration(recurrence.spec.batch_size, sorted_values(recurrence.spec.parameters))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure, WorkloadState
 from wattloop_operator.reconcile.attempt.printed_error import PrintedError, is_out_of_memory, printed_error
 

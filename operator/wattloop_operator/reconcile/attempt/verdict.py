@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.attempt_state import LimitScheduleStatus, Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
+from wattloop_operator.domain.limit_progress import LimitScheduleStatus
+from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 
@@ -62,14 +64,14 @@ def _with_schedule(progress: Progress, report: Report) -> Progress:
     return progress.model_copy(update={"limit_schedule": decided})
 
 
-def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
+def answer_to(recurrence: TrainingAttempt, report: Report) -> Answer:
     """The answer to a report that is merged into the recurrence.
 
     For a rank that asks for a verdict, only the verdict decides whether the answer is to stop. The answer to every
     other report is whether the attempt is to stop.
     """
     status = recurrence.status
-    progress = status.progress or Progress()
+    progress = recurrence.progress
     stop, reason = progress.stop_requested, progress.stop_reason
     if status.result is not None:
         stop, reason = True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS]

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadState
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 
 # Kubernetes writes the end of a workload in whole seconds.
@@ -138,7 +139,7 @@ def agent_energy(energies: Sequence[PodEnergy], progress: Progress, devices: int
     return AgentEnergy(tuple(energies), max(devices, len(of_agents | of_processes) if of_processes else 0))
 
 
-def agent_energy_of(snapshot: Snapshot, recurrence: TrainingRecurrence) -> AgentEnergy:
+def agent_energy_of(snapshot: Snapshot, recurrence: TrainingAttempt) -> AgentEnergy:
     """The agents' reports about one attempt of a job."""
     energies = snapshot.pod_energies.get(recurrence.metadata.name, ())
     devices = snapshot.devices if snapshot.agent_report_timeout_seconds else 0

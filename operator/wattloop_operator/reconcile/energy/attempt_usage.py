@@ -13,18 +13,20 @@ from typing import Any
 
 from wattloop.energy.cost import CostModel
 from wattloop.energy.gpu_reading import any_shared
-from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,
-    TrainingRecurrence,
     TrainingRecurrenceSpec,
     TrainingRecurrenceStatus,
     Usage,
 )
+from wattloop_operator.domain.gpu_readings import AgentReadings
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, KILOWATT_HOURS, MINUTES, metric_text
 from wattloop_operator.domain.tariff import Tariff
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement, process_uncertainty_joules
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds
 
@@ -68,6 +70,7 @@ def usage_of(progress: Progress) -> Usage | None:
         devices=devices_at_once(progress.gpus),
         gpu_product=progress.gpu_product,
         attribution=_attribution(any_shared(gpu.shared for gpu in progress.gpus)),
+        max_power_limit_watts=progress.max_power_limit_watts,
         uncertainty_joules=_integration_uncertainty(progress),
     )
 
@@ -145,6 +148,7 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
         coverage_percent=None if coverage is None else to_decimal(coverage),
         energy_source=EnergySource.AGENT,
         uncertainty_joules=Decimal(agents.uncertainty_millijoules) / 1000,
+        max_power_limit_watts=progress.max_power_limit_watts if progress.gpus else None,
     )
 
 
@@ -226,13 +230,13 @@ def attempt_figures(usage: Usage | None, progress: Progress) -> dict[str, str]:
     }
 
 
-def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
+def unmeasured_message(recurrence: TrainingAttempt, result: Result, usage: Usage | None) -> str:
     """That nothing is learned from an attempt that ended without a cost, and why; empty if it has one."""
     cause = unmeasured_cause(recurrence, result, usage)
     return f"no energy was measured, so nothing is learned from it: {cause}" if cause else ""
 
 
-def unmeasured_cause(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
+def unmeasured_cause(recurrence: TrainingAttempt, result: Result, usage: Usage | None) -> str:
     """Why no energy of an ended attempt was measured, and what to do; empty if it was, or if nothing is lost."""
     progress = recurrence.progress
     max_power = max_power_of(progress, usage)
@@ -243,14 +247,14 @@ def unmeasured_cause(recurrence: TrainingRecurrence, result: Result, usage: Usag
     return _cause(recurrence, usage, energy, seconds)
 
 
-def without_unmeasured_message(recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> str:
+def without_unmeasured_message(recurrence: TrainingAttempt, status: TrainingRecurrenceStatus) -> str:
     """The message of an ended attempt whose energy has become known."""
     if status.result is None:
         return status.message
     return status.message.removesuffix(f"; {unmeasured_message(recurrence, status.result, status.usage)}")
 
 
-def _cause(recurrence: TrainingRecurrence, usage: Usage | None, energy: float, seconds: float) -> str:
+def _cause(recurrence: TrainingAttempt, usage: Usage | None, energy: float, seconds: float) -> str:
     if usage is None or not usage.devices:
         if not recurrence.status.devices:
             return "neither its processes nor a node agent saw a GPU; request one in its template"

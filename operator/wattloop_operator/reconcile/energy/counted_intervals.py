@@ -14,8 +14,8 @@ from decimal import Decimal
 
 from wattloop.energy.gpu_reading import any_shared
 from wattloop.wire.training_messages import GpuEnergy, Report
-from wattloop_operator.api.attempt_state import MAX_EARLIER_INTERVALS, CountedInterval, GpuReadingStatus
 from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, CountedInterval, GpuReadingStatus
 
 # Of all GPUs of an attempt together, so that they fit the maximum size of the progress.
 MAX_EARLIER_OF_ATTEMPT = 256

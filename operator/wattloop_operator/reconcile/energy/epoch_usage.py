@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from wattloop_operator.api.attempt_state import EpochMark, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
+from wattloop_operator.domain.gpu_readings import EpochMark
+from wattloop_operator.domain.limit_progress import ProfilePoint
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials, without_trials

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from wattloop.wire.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report
-from wattloop_operator.api.attempt_state import MAX_MEASURING_RANKS, ProfilePoint, Progress
+from wattloop.wire.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report, holds_chosen_limit
+from wattloop_operator.domain.limit_progress import MAX_MEASURING_RANKS, ProfilePoint
+from wattloop_operator.domain.progress import Progress
 
 # Microjoules and microseconds: sums of decimals do not depend on the order of reports.
 SMALLEST = Decimal("1e-6")
@@ -58,6 +59,11 @@ def complete_points(progress: Progress) -> tuple[ProfilePoint, ...]:
     """The measurements that every rank has made."""
     expected = (1 << min(progress.ranks, MAX_MEASURING_RANKS + 1)) - 1
     return tuple(point for point in progress.profile if _mask(point) == expected)
+
+
+def holds_chosen(progress: Progress) -> bool:
+    """Whether an attempt that measures power limits holds the one that it chose, not the next one to measure."""
+    return holds_chosen_limit(progress.power_limit_watts, (point.power_limit_watts for point in progress.profile))
 
 
 def unmeasured_ranks_text(progress: Progress) -> str:

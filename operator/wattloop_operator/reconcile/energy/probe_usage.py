@@ -16,10 +16,10 @@ from wattloop.wire.probe_messages import (
     ProbeChoice,
     ProbeReport,
 )
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.probe_status import ProbeChoiceStatus, ProbesStatus, ProbeUsage
 from wattloop_operator.api.training_recurrence import Usage
+from wattloop_operator.domain.probe_status import ProbeChoiceStatus, ProbesStatus, ProbeUsage
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
 
 

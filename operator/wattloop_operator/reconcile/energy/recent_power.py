@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from wattloop.wire.training_messages import GpuEnergy
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, RecentPower
 from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.domain.gpu_readings import GpuReadingStatus, RecentPower
+from wattloop_operator.domain.progress import Progress
 
 # A counter rises in steps of up to 0.1 s, whose energy a shorter interval may have or lack.
 MIN_SECONDS = 1.0

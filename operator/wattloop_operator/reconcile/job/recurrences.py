@@ -12,9 +12,9 @@ from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import LearnSince
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import is_run_request
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, Action, EmitEvent, WriteJobStatus
 from wattloop_operator.reconcile.learning import job_observations
 
@@ -29,10 +29,10 @@ class Recurrence:
     """
 
     index: int
-    attempts: tuple[TrainingRecurrence, ...]
+    attempts: tuple[TrainingAttempt, ...]
 
     @property
-    def latest(self) -> TrainingRecurrence:
+    def latest(self) -> TrainingAttempt:
         """The latest attempt."""
         return self.attempts[-1]
 
@@ -44,7 +44,7 @@ class Recurrence:
 
 def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
     """The recurrences that exist as objects, by rising index."""
-    by_index: dict[int, list[TrainingRecurrence]] = {}
+    by_index: dict[int, list[TrainingAttempt]] = {}
     for each in snapshot.recurrences:
         by_index.setdefault(each.spec.index, []).append(each)
     return tuple(
@@ -78,7 +78,7 @@ def used_slots(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(slots | {each.slot for each in snapshot.records})
 
 
-def _created(snapshot: Snapshot) -> tuple[TrainingRecurrence, ...]:
+def _created(snapshot: Snapshot) -> tuple[TrainingAttempt, ...]:
     """The recurrences that exist, and the deleted ones that the status may not state yet."""
     return *snapshot.recurrences, *snapshot.deleted_recurrences
 
@@ -110,7 +110,7 @@ def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
         yield EmitEvent(False, RECURRENCE_DELETED, f"{snapshot.job.metadata.full_name}: {text}", deleted)
 
 
-def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:
+def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingAttempt]:
     """Yield the attempts to delete, oldest first.
 
     These exceed the history limits and are recorded in the store.

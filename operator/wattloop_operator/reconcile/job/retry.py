@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.power_fields import PowerMode
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
@@ -104,7 +105,7 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
     return [CreateRecurrence(each, inputs_of(snapshot, each)) for each in due]
 
 
-def decided_again(snapshot: Snapshot, decided: TrainingRecurrence) -> TrainingRecurrence:
+def decided_again(snapshot: Snapshot, decided: TrainingAttempt) -> TrainingAttempt:
     """What is decided for an attempt from this state of its job: the same if it is what the decision was made from.
 
     Args:
@@ -121,7 +122,7 @@ def decided_again(snapshot: Snapshot, decided: TrainingRecurrence) -> TrainingRe
     return retry_of(snapshot, earlier)
 
 
-def repeated(snapshot: Snapshot, disrupted: TrainingRecurrence, attempt: Attempt) -> TrainingRecurrence | None:
+def repeated(snapshot: Snapshot, disrupted: TrainingAttempt, attempt: Attempt) -> TrainingAttempt | None:
     """An attempt with the decision of a disrupted one: its configuration, power limit, cost limit, seed and kind.
 
     Args:
@@ -175,12 +176,12 @@ def _is_mistake(record: ObservationRecord, digest: str) -> bool:
     return is_mistake and record.template_digest == digest
 
 
-def _never_started(attempt: TrainingRecurrence) -> bool:
+def _never_started(attempt: TrainingAttempt) -> bool:
     """Whether an attempt ended before anything of it had started; it counts as none."""
     return attempt.status.result is Result.DISRUPTED and attempt.status.start_time is None
 
 
-def retry_of(snapshot: Snapshot, recurrence: Recurrence) -> TrainingRecurrence:
+def retry_of(snapshot: Snapshot, recurrence: Recurrence) -> TrainingAttempt:
     """The next attempt of a recurrence.
 
     Raises:
@@ -228,7 +229,7 @@ def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None
     return Prescribed(other, text)
 
 
-def _failed_alike(attempt: TrainingRecurrence, latest: TrainingRecurrence) -> bool:
+def _failed_alike(attempt: TrainingAttempt, latest: TrainingAttempt) -> bool:
     """Whether an attempt failed at its start, or at the same place as the latest one, which did."""
     place = attempt.status.failure_place
     return attempt.status.result is Result.START_FAILED or (bool(place) and place == latest.status.failure_place)

@@ -122,8 +122,8 @@ def _published(snapshot: Snapshot) -> CurrentModel | None:
     """The model that was published last; kept when its recurrence is deleted."""
     found = [each for each in (snapshot.job.status.published,) if each is not None]
     for each in snapshot.recurrences:
-        progress = each.status.progress
-        if each.status.result is None or progress is None or progress.published is None:
+        progress = each.progress
+        if each.status.result is None or progress.published is None:
             continue
         name, ended = each.metadata.name, job_observations.ended_at(each)
         found.append(CurrentModel(path=progress.published.path, recurrence=name, time=ended))

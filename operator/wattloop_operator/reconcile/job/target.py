@@ -15,10 +15,10 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
@@ -138,11 +138,11 @@ def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, 
     target = snapshot.job.spec.objective.target.of_attempt
     met = [each for each in snapshot.recurrences if _met_at_once(each, target)]
     latest = max(met, key=lambda each: each.order, default=None)
-    if latest is None or latest.status.progress is None or latest.status.progress.curve is None:
+    if latest is None or latest.progress.curve is None:
         return
     if any(_was_trained_to(each, target) for each in known_attempts(snapshot).records):
         return
-    curve, threshold = latest.status.progress.curve, float(target.threshold)
+    curve, threshold = latest.progress.curve, float(target.threshold)
     epochs, metric = curve.epochs[0], curve.metrics[0]
     is_far = _beyond(metric, target) >= FAR * abs(threshold)
     text = (
@@ -163,10 +163,10 @@ def _question(target: Target) -> str:
     return f": is it {opposite}? If so, write spec.objective.target.direction: {opposite}; otherwise {easy}"
 
 
-def _met_at_once(recurrence: TrainingRecurrence, target: Target) -> bool:
+def _met_at_once(recurrence: TrainingAttempt, target: Target) -> bool:
     """Whether an attempt trained a new model towards this target, and its first evaluation met it."""
-    progress = recurrence.status.progress
-    if progress is None or progress.curve is None or recurrence.spec.warm_start or recurrence.spec.target != target:
+    progress = recurrence.progress
+    if progress.curve is None or recurrence.spec.warm_start or recurrence.spec.target != target:
         return False
     beyond = _beyond(progress.curve.metrics[0], target)
     # One that trains for one epoch is evaluated at its end alone, as one whose first evaluation is late.

@@ -19,11 +19,11 @@ from wattloop_operator.api.recurring_training_job_status import NextRecurrence
 from wattloop_operator.api.training_recurrence import (
     DecisionRecord,
     JobReference,
-    TrainingRecurrence,
     TrainingRecurrenceSpec,
 )
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, plausible_cost
 from wattloop_operator.reconcile.learning.advice import advice_text, expected_saving, has_estimate
 from wattloop_operator.reconcile.learning.changed_job import (
@@ -124,7 +124,7 @@ def _disrupted_before(snapshot: Snapshot, index: int, attempt: int) -> int:
     return sum(each.result == Result.DISRUPTED.value for each in earlier)
 
 
-def review_context(snapshot: Snapshot, recurrence: TrainingRecurrence) -> DecisionContext:
+def review_context(snapshot: Snapshot, recurrence: TrainingAttempt) -> DecisionContext:
     """The context of the decision of a running attempt, with what has become known since.
 
     Target, limit of epochs and weight of energy are those of the attempt, although the job may have
@@ -203,7 +203,7 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
     return "thompsonSampling", {"max_cost_ratio": MAX_COST_RATIO}
 
 
-def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingRecurrence:
+def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingAttempt:
     """Decide one attempt.
 
     Args:
@@ -221,7 +221,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
         decision = replace(decision, batch_size=size, parameters=parameters, reason=prescribed.reason)
     job, spec = snapshot.job, snapshot.job.spec
     limit_watts, profile = _power_limit_of(snapshot, kind, decision)
-    return TrainingRecurrence(
+    return TrainingAttempt(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(
             job_ref=JobReference(name=job.metadata.name, uid=job.metadata.uid),
@@ -382,7 +382,7 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Deci
     return replace(decision, reason=f"mode Advise runs the default configuration; advised is {text}")
 
 
-def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | None:
+def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingAttempt | None:
     """A decision of the job that is never run: a backend validates the workload's template with it.
 
     Returns:

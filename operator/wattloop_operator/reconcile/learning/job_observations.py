@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from wattloop.wire.training_messages import holds_chosen_limit
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     TrainingRecurrence,
@@ -20,6 +19,7 @@ from wattloop_operator.api.training_recurrence import (
     Usage,
 )
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import (
     MAX_OBSERVATIONS_OF_JOB,
     LateUsage,
@@ -30,10 +30,11 @@ from wattloop_operator.domain.records import (
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power_of
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usage
-from wattloop_operator.reconcile.energy.limit_measurements import complete_points
+from wattloop_operator.reconcile.energy.limit_measurements import complete_points, holds_chosen
 from wattloop_operator.reconcile.learning.resumed_training import is_resumed
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
 
@@ -70,7 +71,7 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     return tuple(records)
 
 
-def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingAttempt) -> bool:
     """Whether the store has as many attempts of the job as it keeps, all of them newer than this one."""
     records = snapshot.records
     if len(records) < MAX_OBSERVATIONS_OF_JOB:
@@ -99,7 +100,7 @@ def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]
     )
 
 
-def late_usage_of(recurrence: TrainingRecurrence, record: ObservationRecord) -> LateUsage | None:
+def late_usage_of(recurrence: TrainingAttempt, record: ObservationRecord) -> LateUsage | None:
     """The usage of a recurrence that agents reported after its outcome; None if there is none.
 
     Args:
@@ -115,7 +116,7 @@ def late_usage_of(recurrence: TrainingRecurrence, record: ObservationRecord) -> 
     return LateUsage(spec.job_ref.uid, spec.index, spec.attempt, energy, time)
 
 
-def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord] = ()) -> ObservationRecord:
+def record_of(recurrence: TrainingAttempt, before: Sequence[ObservationRecord] = ()) -> ObservationRecord:
     """The record of an ended attempt.
 
     Args:
@@ -125,7 +126,7 @@ def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord
     spec, status = recurrence.spec, recurrence.status
     if status.result is None:
         raise ValueError(f"{recurrence.metadata.full_name} has not ended")
-    progress = status.progress or Progress()
+    progress = recurrence.progress
     usage = status.usage
     product, count = gpu_model_and_count(progress, usage)
     is_shared = usage is not None and usage.attribution is Attribution.SHARED
@@ -203,7 +204,7 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
     return recurrence.status.completion_time or recurrence.spec.scheduled_time
 
 
-def power_profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | None:
+def power_profile_of(recurrence: TrainingAttempt) -> PowerProfileRecord | None:
     """The power limits that all ranks of a recurrence measured; None if there are too few to compare.
 
     None of a disrupted one, which may have been ended between two limits: the attempt that repeats it measures again.
@@ -310,12 +311,11 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
     )
 
 
-def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
+def _limit_watts(recurrence: TrainingAttempt) -> float | None:
     """The limit that an attempt ran with; None without one, and for an attempt that ended while it measured limits."""
-    progress = recurrence.status.progress
-    if recurrence.spec.profile_power_limits and progress is not None:
-        measured = (point.power_limit_watts for point in progress.profile)
-        if not holds_chosen_limit(progress.power_limit_watts, measured):
-            return None
-    limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
+    progress = recurrence.progress
+    # Without its row, there is the limit that the object states, which is the chosen one.
+    if recurrence.spec.profile_power_limits and recurrence.progress_version and not holds_chosen(progress):
+        return None
+    limit = recurrence.spec.power_limit_watts if progress == Progress() else progress.power_limit_watts
     return None if limit is None else float(limit)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import SourceRecords, StoredDecision
 from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.job_observations import known_profiles, known_records
 
 
-def inputs_of(snapshot: Snapshot, decided: TrainingRecurrence) -> StoredDecision:
+def inputs_of(snapshot: Snapshot, decided: TrainingAttempt) -> StoredDecision:
     """What an attempt is decided from.
 
     Args:
@@ -111,7 +112,7 @@ def _job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     )
 
 
-def _recurrence(recurrence: TrainingRecurrence) -> TrainingRecurrence:
+def _recurrence(recurrence: TrainingAttempt) -> TrainingAttempt:
     metadata, status = recurrence.metadata, recurrence.status
     return recurrence.model_copy(
         update={
@@ -120,7 +121,11 @@ def _recurrence(recurrence: TrainingRecurrence) -> TrainingRecurrence:
                 result=status.result,
                 start_time=status.start_time,
                 failure_place=status.failure_place,
-                progress=Progress(epoch=recurrence.progress.epoch),
+                epochs=status.epochs,
             ),
+            "progress": Progress(),
+            "progress_version": 0,
+            "reported_at": None,
+            "outcome": None,
         }
     )

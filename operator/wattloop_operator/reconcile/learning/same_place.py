@@ -9,8 +9,8 @@ the crash before it does not count.
 from __future__ import annotations
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations
 from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
@@ -20,7 +20,7 @@ from wattloop_planner.bandit.configuration import Configuration
 FAILED = frozenset(each.value for each in SCRIPT_FAILURES | {Result.CRASHED})
 
 
-def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[str]:
+def places_before(snapshot: Snapshot, attempt: TrainingAttempt) -> frozenset[str]:
     """The places at which a failure of this attempt is not the fault of its batch size.
 
     They are those of its recurrence's earlier attempts, and of the recurrence before if that failed by such a mistake.
@@ -40,7 +40,7 @@ def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[
     return frozenset(places)
 
 
-def next_configuration(snapshot: Snapshot, attempt: TrainingRecurrence) -> Configuration | None:
+def next_configuration(snapshot: Snapshot, attempt: TrainingAttempt) -> Configuration | None:
     """What the attempt after a crash at a known place runs, to find out whether its batch size is the cause.
 
     Args:
@@ -61,16 +61,16 @@ def next_configuration(snapshot: Snapshot, attempt: TrainingRecurrence) -> Confi
     return Configuration(_most_telling(others, spec.batch_size, attempt), values) if others else None
 
 
-def _most_telling(others: set[int], failed: int, attempt: TrainingRecurrence) -> int:
+def _most_telling(others: set[int], failed: int, attempt: TrainingAttempt) -> int:
     """The batch size that is tried after one that failed."""
-    if attempt.progress.epoch:
+    if attempt.epochs:
         # It trains for epochs before it fails, at about the cost of the next size.
         return max((each for each in others if each < failed), default=min(others))
     # The smallest one needs the least memory, and the fewest samples.
     return min(others)
 
 
-def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
+def _cannot_vary(snapshot: Snapshot, attempt: TrainingAttempt) -> bool:
     """Whether another batch size would tell nothing: this one trained for longer before, or the job runs no other."""
     job, spec = snapshot.job.spec, attempt.spec
     if not job.chooses or len(job.batch_size.candidates) == 1:
@@ -78,7 +78,7 @@ def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
     return any(
         record.batch_size == spec.batch_size
         and record.template_digest == spec.template_digest
-        and record.epochs > float(attempt.progress.epoch or 0)
+        and record.epochs > attempt.epochs
         and record.result not in FAILED
         for record in known_records(snapshot)
     )

@@ -10,7 +10,7 @@ from wattloop.energy.cost import CostModel
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.power_fields import FrequencyPlanSettings, PlanChoiceRule
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
     GivenPlan,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NOT_PLANNED = "the job sets no clocks: power.mode is not None, or mode is Advise"
 
 
-def job_plan(job: RecurringTrainingJob, recurrence: TrainingRecurrence, plan: FrequencyPlan | None) -> JobPlan:
+def job_plan(job: RecurringTrainingJob, recurrence: TrainingAttempt, plan: FrequencyPlan | None) -> JobPlan:
     """How a job plans the pipeline of an attempt.
 
     Args:
@@ -51,7 +51,7 @@ def _given(namespace: str, name: str, plan: FrequencyPlan | None) -> GivenPlan:
     return GivenPlan(name, digest, plan.spec)
 
 
-def choice_of_job(spec: RecurringTrainingJobSpec, recurrence: TrainingRecurrence) -> PlanChoice | None:
+def choice_of_job(spec: RecurringTrainingJobSpec, recurrence: TrainingAttempt) -> PlanChoice | None:
     """By which rule the pipelines of a job choose their plan; None if they get no clocks.
 
     Args:
@@ -61,13 +61,11 @@ def choice_of_job(spec: RecurringTrainingJobSpec, recurrence: TrainingRecurrence
     settings: FrequencyPlanSettings | None = spec.power.clocks_by_plan
     if settings is None:
         return None
-    progress = recurrence.status.progress
-    watts = 0 if progress is None else progress.max_power_limit_watts or 0
     return PlanChoice(
         mode=settings.choice.value,
         deadline_seconds=settings.deadline_seconds or None,
         energy_weight=recurrence.spec.energy_weight_percent / 100,
-        max_power_watts=float(watts),
+        max_power_watts=float(recurrence.progress.max_power_limit_watts or 0),
     )
 
 

@@ -7,9 +7,7 @@ attempts concurrently, because the Job controller counts finished pods only once
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +28,7 @@ from support.control_plane.training import Training
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.store import PodEnergy, Store, open_store
+from wattloop_operator.store import PodEnergy, Store
 
 # More than the simulated training reports, by the energy of a GPU in the remaining time.
 ENERGY_MILLIJOULES = 7_500_000
@@ -147,20 +145,6 @@ def outcome_of(cluster: DynamicClient, case: Case) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Returns empty stores."""
-    opened: list[Store] = []
-
-    def another() -> Store:
-        opened.append(open_store(tmp_path / f"{len(opened)}.db"))
-        return opened[-1]
-
-    yield another
-    for store in opened:
-        store.close()
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fatal_requests", FATAL_REQUESTS)
 @pytest.mark.parametrize("after", [False, True], ids=["before-it-arrives", "before-its-answer-does"])
@@ -169,14 +153,14 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     fatal_requests: FatalRequests,
     transport: HttpTransport,
     reporting: HttpService,
-    stores: Callable[[], Store],
+    store: Store,
     make_job: MakeJob,
     train: Train,
     ended: Ended,
     kubelet: Kubelet,
     cluster: DynamicClient,
 ) -> None:
-    undisturbed = Case(make_job("undisturbed"), transport, stores(), reporting.url, 0, after=after)
+    undisturbed = Case(make_job("undisturbed"), transport, store, reporting.url, 0, after=after)
     first_attempt_crashes([undisturbed], train, kubelet, ended)
     second_attempt_reaches([undisturbed], train, kubelet, ended)
     expected = outcome_of(cluster, undisturbed)
@@ -188,7 +172,7 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     # Seeds depend on a job's uid, so sampled batch sizes may differ; no batch size is sampled yet
     # here.
     cases = {
-        number: Case(make_job(f"killed-{number}"), transport, stores(), reporting.url, number, after=after)
+        number: Case(make_job(f"killed-{number}"), transport, store, reporting.url, number, after=after)
         for number in fatal_requests(calls)
         # A request that only reads leaves the same whether it or its answer does not arrive.
         if not (after and calls[number - 1].startswith("GET "))

@@ -33,18 +33,9 @@ def job(number: int, namespace: str = "team", **spec: Any) -> Body:
     return made
 
 
-def recurrence(number: int, gpus: int = 1) -> Body:
-    energies = [
-        {
-            "uuid": f"GPU-{number:08}-{gpu:027}",
-            "startEnergyMillijoules": 1,
-            "energyMillijoules": gpu + 2000,
-            "startTimeSeconds": 1.0,
-            "timeSeconds": 2.0 + gpu,
-        }
-        for gpu in range(gpus)
-    ]
-    status = {"progress": {"processes": [{"id": "0-a", "sequence": 3}], "epoch": 2, "gpus": energies}}
+def recurrence(number: int, points: int = 1) -> Body:
+    curve = [[str(point), f"0.{number + point}"] for point in range(1, points + 1)]
+    status = {"progress": {"epoch": str(points), "metric": "0.5", "curve": curve, "energyJoules": "2000.5"}}
     return recurrence_object(f"run-{number}", f"run-{number}", str(number + 1), status)
 
 
@@ -71,7 +62,7 @@ MAKERS: dict[str, tuple[str, Callable[[int], Body]]] = {
     "pods": ("Pod", pod),
     "jobs with long parameters": ("RecurringTrainingJob", lambda number: job(number, parameters=LONG_PARAMETERS)),
     "small jobs": ("RecurringTrainingJob", job),
-    "recurrences with many GPUs": ("TrainingRecurrence", lambda number: recurrence(number, 200)),
+    "recurrences with long curves": ("TrainingRecurrence", lambda number: recurrence(number, 64)),
     "workloads": ("Job", lambda number: labelled(number, spec={"suspend": True})),
     "pods with many conditions": ("Pod", lambda number: pod(number, 50)),
 }

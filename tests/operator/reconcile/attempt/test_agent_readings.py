@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
 from wattloop.wire.training_messages import Report
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import EnergySource
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import MIN_COVERAGE_PERCENT, usage_of
@@ -30,7 +31,7 @@ ROUNDING_SECONDS, ROUNDING_JOULES = 0.0005, 0.05
 UNLIMITED = {"mode": "None"}
 
 
-def attempt(devices: int = 1) -> TrainingRecurrence:
+def attempt(devices: int = 1) -> TrainingAttempt:
     recurrence = decide(Snapshot(job(power=UNLIMITED)), Attempt(0, 0, "slot", START))
     return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"devices": devices})})
 
@@ -94,10 +95,9 @@ class Training:
             assert needs_agents(recurrence.progress, reported)
             received = START + timedelta(seconds=now)
             progress = with_agent_readings(recurrence, reported, self.energies(now), received)
-            status = recurrence.status.model_copy(update={"progress": progress})
-            recurrence = recurrence.model_copy(update={"status": status})
-        assert recurrence.status.progress is not None
-        return recurrence.status.progress
+            recurrence = recurrence.model_copy(update={"progress": progress})
+        assert recurrence.progress is not None
+        return recurrence.progress
 
 
 TRAININGS = st.builds(
@@ -188,8 +188,7 @@ def test_a_gpu_of_unknown_maximum_power_makes_the_sum_unknown() -> None:
 def test_a_process_that_reports_its_gpus_replaces_the_agents_readings() -> None:
     recurrence = attempt(devices=2)
     before = STEADY.after(2)
-    status = recurrence.status.model_copy(update={"progress": before})
-    recurrence = recurrence.model_copy(update={"status": status})
+    recurrence = recurrence.model_copy(update={"progress": before})
     reported = progress_after(recurrence, report(sequence=9, epoch=3, gpus=2))
     assert not needs_agents(before, reported)
     after = with_agent_readings(recurrence, reported, (), START)
@@ -205,8 +204,7 @@ def test_a_process_that_reports_its_gpus_replaces_the_agents_readings() -> None:
 def test_a_report_without_a_new_epoch_or_with_gpus_needs_no_readings(sent: Report) -> None:
     recurrence = attempt(devices=2)
     before = STEADY.after(2)
-    status = recurrence.status.model_copy(update={"progress": before})
-    after = progress_after(recurrence.model_copy(update={"status": status}), sent)
+    after = progress_after(recurrence.model_copy(update={"progress": before}), sent)
     assert not needs_agents(before, after)
 
 
@@ -304,7 +302,7 @@ def test_an_attempt_is_stopped_at_its_cost_limit_by_the_agents_readings(backend:
         backend.now = START + timedelta(seconds=now)
         backend.pod_energies[name] = tuple(STEADY.energies(now))
         backend.report(name, sequence=epoch, epoch=epoch, metric=0.5, gpus=0)
-        progress = backend.recurrences[name].status.progress
+        progress = backend.recurrences[name].progress
         assert progress is not None
         stops.append(progress.stop_requested)
     # (600 W + 1400 W) / 2 for 30 s and 60 s an epoch.

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from support.backends.model_backend import job
 from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.training_messages import MAX_NUMBER, Report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
@@ -27,17 +27,17 @@ LOSS = {"metric": "loss", "threshold": "-1e9", "direction": "Minimize"}
 Points = list[tuple[float, float]]
 
 
-def decided(target: dict[str, str]) -> TrainingRecurrence:
+def decided(target: dict[str, str]) -> TrainingAttempt:
     return decide(Snapshot(job(objective={"target": target, "maxEpochs": 50})), Attempt(0, 0, "slot", AT))
 
 
 DECIDED = {True: decided(ACCURACY), False: decided(LOSS)}
 
 
-def after(recurrence: TrainingRecurrence, report: Report) -> TrainingRecurrence:
+def after(recurrence: TrainingAttempt, report: Report) -> TrainingAttempt:
     """The recurrence with this report, as it is read again after a write."""
     progress = Progress.from_wire(progress_after(recurrence, report).to_wire())
-    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
+    return recurrence.model_copy(update={"progress": progress})
 
 
 def curve_of(reports: Sequence[Report], *, maximize: bool = True) -> Points:

@@ -65,7 +65,7 @@ def test_a_trial_whose_metric_is_not_finite_ends_and_its_batch_size_is_not_tried
     name = backend.run_until_trial()
     size = backend.recurrences[name].spec.batch_size
     backend.report(name, epoch=1, diverged=True, joules=500.0, seconds=5.0)
-    progress = backend.recurrences[name].status.progress
+    progress = backend.recurrences[name].progress
     assert progress is not None
     assert progress.stop_requested
     assert "diverged" in progress.stop_reason
@@ -95,7 +95,7 @@ def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_n
     backend.run_workload(first)
     for epoch, metric in enumerate((0.6, 0.05, 0.05, 0.05), start=1):
         backend.report(first, epoch=epoch, metric=metric, sequence=epoch, joules=500.0, seconds=5.0)
-    progress = backend.recurrences[first].status.progress
+    progress = backend.recurrences[first].progress
     assert progress is not None
     assert not progress.stop_requested
     backend.report(first, epoch=10, metric=0.95, sequence=5, joules=10_000.0, seconds=100.0, finished=True)

@@ -17,8 +17,7 @@ from support.backends.curved_runs import (
     metric_after,
 )
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -42,9 +41,7 @@ def progress_with_review(backend: ModelBackend, name: str, **fields: Any) -> Pro
 def report_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progress:
     """The same, written."""
     progress = progress_with_review(backend, name, **fields)
-    recurrence = backend.recurrences[name]
-    status = recurrence.status.model_copy(update={"progress": progress})
-    backend.recurrences[name] = TrainingRecurrence.from_wire(recurrence.model_copy(update={"status": status}).to_wire())
+    backend.merge(backend.recurrences[name], progress)
     return progress
 
 
@@ -199,8 +196,9 @@ def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Call
     assert reviewed.stop_cost_joules is not None
     recurrence = backend.recurrences[name]
     # An earlier review allowed less than the attempt has cost by now.
-    status = recurrence.status.model_copy(update={"progress": reviewed.model_copy(update={"stop_cost_joules": 10})})
-    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.recurrences[name] = recurrence.model_copy(
+        update={"progress": reviewed.model_copy(update={"stop_cost_joules": 10})}
+    )
     assert progress_with_review(backend, name, sequence=2, epoch=2).stop_requested
     progress = progress_with_review(backend, name, sequence=2, epoch=2, metric=0.3, joules=600.0, seconds=6.0)
     assert not progress.stop_requested

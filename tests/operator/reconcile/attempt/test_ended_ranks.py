@@ -9,9 +9,10 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, report
 from wattloop.wire.training_messages import Report
-from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.cluster.events import events_of
+from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPod, WorkloadState
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.actions import EmitEvent, WriteRecurrenceStatus
@@ -107,8 +108,7 @@ def test_the_first_failure_is_told_from_its_consequences(
     recurrence = backend.recurrences[backend.start_attempt()]
     progress = Progress(ranks=4)
     for each in reports:
-        status = recurrence.status.model_copy(update={"progress": progress})
-        progress = progress_after(recurrence.model_copy(update={"status": status}), each)
+        progress = progress_after(recurrence.model_copy(update={"progress": progress}), each)
     found = first_failed(progress, WorkloadState("a", killed_ranks=killed))
     assert found.startswith(text) if text else not found
 
@@ -117,9 +117,8 @@ def test_what_is_seen_from_outside_tells_nothing_of_the_end_of_a_process() -> No
     backend = ModelBackend(job())
     recurrence = backend.recurrences[backend.start_attempt()]
     failed = progress_after(recurrence, failure_of("ValueError", rank=0))
-    status = recurrence.status.model_copy(update={"progress": failed})
     # The energy that the training used after its last report.
-    seen = progress_after_output(recurrence.model_copy(update={"status": status}), OutputReport(0))
+    seen = progress_after_output(recurrence.model_copy(update={"progress": failed}), OutputReport(0))
     assert (seen.ended_ranks, seen.first_failure) == ("1", FailedRank(rank=0, failure="ValueError"))
 
 
@@ -141,8 +140,9 @@ def crashed(reported: set[int], pod: WorkloadPod | None = None, pods: int = 0) -
             report(), rank=rank, ranks=4, failure="RuntimeError" if rank in reported else "", consequence=True
         )
         recurrence = backend.recurrences[name]
-        status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, sent)})
-        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+        backend.recurrences[name] = backend._versioned(
+            recurrence.model_copy(update={"progress": progress_after(recurrence, sent)})
+        )
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
     bound = tuple(WorkloadPod(f"a-{number}", "gpu-7", uid=f"uid-{number}") for number in range(pods))
     backend.workloads[name] = replace(backend.workloads[name], failed_pod=pod, pods=bound)

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import START, job, pod_energy, report
 from wattloop.wire.node_energy import PodLimitState
-from wattloop_operator.api.attempt_state import MAX_LIMIT_PODS, Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.power_fields import Power, PowerSelector
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.limit_progress import MAX_LIMIT_PODS
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.ordered_limit import (
     MAX_CHANGE_PART,
@@ -37,15 +39,14 @@ MIN_WATTS, MAX_WATTS = 200, 700
 POWER = Power(selector=PowerSelector.ENERGY)
 
 
-def attempt(power: dict[str, object] | None = None) -> TrainingRecurrence:
+def attempt(power: dict[str, object] | None = None) -> TrainingAttempt:
     """An attempt that measures limits, or has another power."""
     recurrence = decide(Snapshot(job(power=power or {})), Attempt(0, 0, "slot", START))
     return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"devices": 1})})
 
 
-def with_progress(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:
-    status = recurrence.status.model_copy(update={"progress": progress})
-    return recurrence.model_copy(update={"status": status})
+def with_progress(recurrence: TrainingAttempt, progress: Progress) -> TrainingAttempt:
+    return recurrence.model_copy(update={"progress": progress})
 
 
 @dataclass
@@ -71,7 +72,7 @@ class SimulatedAttempt:
     push_seconds: float
     pods: int = 1
     refuses: str = ""
-    recurrence: TrainingRecurrence = field(default_factory=attempt)
+    recurrence: TrainingAttempt = field(default_factory=attempt)
     now: float = 0.0
     joules: float = 0.0
     epoch: float = 0.0

@@ -149,7 +149,7 @@ def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bou
     limit = backend.recurrences[second].spec.stop_cost_joules
     assert limit is not None
     backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(limit), seconds=1.0)
-    progress = backend.recurrences[second].status.progress
+    progress = backend.recurrences[second].progress
     assert progress is not None
     assert progress.stop_requested
     backend.end_workload(second)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import progress_after_output
@@ -29,7 +29,7 @@ def epochs_of(progress: Progress) -> list[Decimal]:
 
 
 def progress_of(backend: ModelBackend, name: str) -> Progress:
-    return backend.recurrences[name].status.progress or Progress()
+    return backend.recurrences[name].progress or Progress()
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,7 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
     reports = [OutputReport(index + 1, metric, epoch) for index, (metric, epoch) in enumerate(seen)]
     for index, report in enumerate(reports):
         progress = progress_after_output(recurrence, report)
-        recurrence = recurrence.model_copy(
-            update={"status": recurrence.status.model_copy(update={"progress": progress})}
-        )
+        recurrence = recurrence.model_copy(update={"progress": progress})
         again = data.draw(st.sampled_from(reports[: index + 1]))
         assert progress_after_output(recurrence, again) == progress
     metrics = [metric for metric, _ in seen]

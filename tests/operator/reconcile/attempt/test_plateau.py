@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
+from wattloop_operator.domain.progress import FinalMetricPrediction, Progress
 from wattloop_operator.reconcile.attempt.early_stop import is_review_due, review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.job.target import unreachable_message
@@ -30,8 +30,7 @@ def train(backend: ModelBackend, name: str, end: float = 0.6, *, ends: bool = Tr
         progress = progress_after(recurrence, report(**fields, joules=100.0 * epoch, seconds=float(epoch)))
         progress = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
         progress = with_stop_request(recurrence, progress)
-        status = recurrence.status.model_copy(update={"progress": progress})
-        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"progress": progress}))
         if progress.stop_requested:
             break
     if ends:

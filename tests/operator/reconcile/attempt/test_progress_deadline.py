@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job
-from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, Progress, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.progress import MAX_HEARTBEATS, Progress
 from wattloop_operator.domain.snapshot import WorkloadPod
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at, with_heartbeat
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Outcome
@@ -165,9 +166,9 @@ def test_ranks_and_pods_that_never_reported_are_named_too(
     assert text in hang_message(with_progress(backend, name, progress), workload)
 
 
-def with_progress(backend: ModelBackend, name: str, progress: Progress) -> TrainingRecurrence:
+def with_progress(backend: ModelBackend, name: str, progress: Progress) -> TrainingAttempt:
     recurrence = backend.recurrences[name]
-    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
+    return recurrence.model_copy(update={"progress": progress})
 
 
 def test_a_training_that_never_reports_has_the_deadline_from_the_start_of_its_pods() -> None:
@@ -215,7 +216,7 @@ def test_an_attempt_without_a_deadline_may_be_silent_for_ever() -> None:
     backend.report(name, epoch=1, metric=0.5)
     backend.advance(10**7)
     assert result_of(backend, name) is None
-    progress = backend.recurrences[name].status.progress or Progress()
+    progress = backend.recurrences[name].progress or Progress()
     assert (progress.last_report_time, progress.heartbeats) == (None, ())
 
 

@@ -31,8 +31,7 @@ def report_limit(
     """A report with the state of the power limit arrives."""
     recurrence = backend.recurrences[name]
     limit_report = replace(report(**fields), power_limit_watts=limit, power_limit_refusal=refusal)
-    status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, limit_report)})
-    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": progress_after(recurrence, limit_report)})
 
 
 def limit_condition(backend: ModelBackend, name: str) -> Condition | None:

@@ -13,12 +13,13 @@ from support.backends.model_backend import job
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.progress import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reporting.stored_progress import MAX_PROGRESS_BYTES
+from wattloop_operator.store.attempt_progress import text_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
@@ -55,21 +56,20 @@ def hostile_reports(count: int) -> list[Report]:
     ]
 
 
-def after(recurrence: TrainingRecurrence, reports: list[Report]) -> TrainingRecurrence:
+def after(recurrence: TrainingAttempt, reports: list[Report]) -> TrainingAttempt:
     for report in reports:
         received = Report.from_json(report.to_json())
         progress = progress_after(recurrence, received)
         progress = with_recent_power(recurrence.progress, progress, received.gpus, NOW)
-        status = recurrence.status.model_copy(update={"progress": progress})
-        recurrence = recurrence.model_copy(update={"status": status})
+        recurrence = recurrence.model_copy(update={"progress": progress})
     return recurrence
 
 
-def started_with(devices: int) -> TrainingRecurrence:
+def started_with(devices: int) -> TrainingAttempt:
     return DECISION.model_copy(update={"status": DECISION.status.model_copy(update={"devices": devices})})
 
 
-def gpus_of(recurrence: TrainingRecurrence) -> list[str]:
+def gpus_of(recurrence: TrainingAttempt) -> list[str]:
     return [gpu.uuid for gpu in recurrence.progress.gpus]
 
 
@@ -88,15 +88,14 @@ def test_gpus_beyond_the_bound_do_not_replace_those_reported_first() -> None:
     later = replace(own, sequence=2**63 - 1, gpus=(GpuEnergy("GPU-f", 0, 5000, 1.0, 6.0),))
     recurrence = after(started_with(1), [own, *hostile_reports(5), later])
     assert "GPU-f" in gpus_of(recurrence)
-    assert {gpu.uuid: gpu.energy_millijoules for gpu in recurrence.status.progress.gpus}["GPU-f"] == 5000  # type: ignore[union-attr]
+    assert {gpu.uuid: gpu.energy_millijoules for gpu in recurrence.progress.gpus}["GPU-f"] == 5000
 
 
-def test_the_largest_progress_leaves_room_for_the_outcome() -> None:
-    progress = after(started_with(0), hostile_reports(MAX_CURVE_POINTS + 1)).status.progress
-    assert progress is not None
+def test_the_largest_progress_is_stored() -> None:
+    progress = after(started_with(0), hostile_reports(MAX_CURVE_POINTS + 1)).progress
     wire = progress.to_wire()
     assert len(wire["gpus"]) == MAX_GPUS_OF_ATTEMPT
     assert all("recent" in gpu for gpu in wire["gpus"])
     assert len(wire["curve"]) == MAX_CURVE_POINTS
     assert len(json.dumps(wire["curve"])) < 4096
-    assert len(json.dumps({"progress": wire})) <= MAX_PROGRESS_BYTES
+    assert len(text_of(progress)) <= MAX_PROGRESS_BYTES

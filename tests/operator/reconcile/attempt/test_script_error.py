@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend
-from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import job_observations
 
@@ -167,8 +168,7 @@ def test_what_the_client_reported_tells_where_there_is_no_output(
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
     progress = Progress(epoch=3.0, first_failure=failed)
-    status = recurrence.status.model_copy(update={"progress": progress})
-    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": progress})
     backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
     backend.reconcile()
     assert backend.recurrences[name].status.result is result

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import START, ModelBackend
-from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import JobState
+from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.job.start import MISTAKE
 from wattloop_operator.reconcile.learning import job_observations
@@ -150,8 +151,7 @@ def test_without_an_output_the_reported_exception_decides(
 ) -> None:
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
-    status = recurrence.status.model_copy(update={"progress": Progress(first_failure=failed)})
-    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": Progress(first_failure=failed)})
     backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
     backend.reconcile()
     assert backend.recurrences[name].status.result is result

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ConditionStatus
-from wattloop_operator.api.training_recurrence import Attribution, EnergySource, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import Attribution, EnergySource
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy
 from wattloop_operator.reconcile.energy.attempt_usage import usage_at_end, usage_of
@@ -45,7 +46,7 @@ def reached(backend: ModelBackend, name: str, **fields: Any) -> None:
     backend.end_workload(name)
 
 
-def ended(backend: ModelBackend, name: str) -> TrainingRecurrence:
+def ended(backend: ModelBackend, name: str) -> TrainingAttempt:
     recurrence = backend.recurrences[name]
     assert recurrence.status.result is not None
     return recurrence

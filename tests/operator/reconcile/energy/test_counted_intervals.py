@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job, pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
-from wattloop_operator.api.attempt_state import MAX_EARLIER_INTERVALS, GpuReadingStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
+from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuReadingStatus
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds, readings_after
@@ -114,9 +114,7 @@ def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power
     progress = recurrence.progress
     for each in (first, second):
         progress = progress_after(recurrence, each)
-        recurrence = recurrence.model_copy(
-            update={"status": recurrence.status.model_copy(update={"progress": progress})}
-        )
+        recurrence = recurrence.model_copy(update={"progress": progress})
     backend.recurrences[name] = recurrence
     backend.advance(20)
     backend.end_workload(name)

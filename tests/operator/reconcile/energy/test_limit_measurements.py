@@ -13,8 +13,8 @@ from support.backends.model_backend import job
 from wattloop.power.selectors import Cost, MeasuredLimit
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.meta import ConditionStatus
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import profile_conditions
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
@@ -52,17 +52,15 @@ def report(rank: int, sequence: int = 1, *, ranks: int = RANKS, epochs: float = 
     )
 
 
-def after(*reports: Report) -> TrainingRecurrence:
+def after(*reports: Report) -> TrainingAttempt:
     recurrence = DECISION
     for each in reports:
         progress = progress_after(recurrence, each)
-        recurrence = recurrence.model_copy(
-            update={"status": recurrence.status.model_copy(update={"progress": progress})}
-        )
+        recurrence = recurrence.model_copy(update={"progress": progress})
     return recurrence
 
 
-def points(recurrence: TrainingRecurrence) -> dict[float, tuple[float, float]]:
+def points(recurrence: TrainingAttempt) -> dict[float, tuple[float, float]]:
     measured = power_profile_of(recurrence)
     return {
         point.power_limit_watts: (point.energy_joules / point.epochs, point.time_seconds / point.epochs)

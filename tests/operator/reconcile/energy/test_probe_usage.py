@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, job, report
+from support.backends.model_backend import START, ModelBackend, job, report
 from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE, ProbeChoice, ProbeReport
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_operator.reconcile.attempt.attempt_conditions import probe_conditions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
@@ -43,8 +44,7 @@ def run(backend: ModelBackend, probes: ProbeReport | None) -> str:
         )
         recurrence = backend.recurrences[name]
         progress = progress_after(recurrence, replace(received, probes=used))
-        status = recurrence.status.model_copy(update={"progress": progress})
-        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"progress": progress}))
     backend.end_workload(name)
     backend.reconcile()
     return name
@@ -93,20 +93,20 @@ def test_the_status_shows_trials_and_what_was_chosen(backend: ModelBackend) -> N
 
 
 @pytest.fixture
-def attempt() -> TrainingRecurrence:
+def attempt() -> TrainingAttempt:
     backend = ModelBackend(job(**JOB))
     return backend.recurrences[backend.start_attempt()]
 
 
-def after(attempt: TrainingRecurrence, sequence: int, epoch: int, probes: ProbeReport | None) -> TrainingRecurrence:
+def after(attempt: TrainingAttempt, sequence: int, epoch: int, probes: ProbeReport | None) -> TrainingAttempt:
     received = report(
         sequence=sequence, epoch=epoch, metric=0.1 * epoch, joules=1000.0 * sequence, seconds=10 * sequence
     )
     progress = progress_after(attempt, replace(received, probes=probes, evaluations=epoch))
-    return attempt.model_copy(update={"status": attempt.status.model_copy(update={"progress": progress})})
+    return attempt.model_copy(update={"progress": progress})
 
 
-def test_trials_of_a_process_that_was_killed_count_beside_those_of_its_successor(attempt: TrainingRecurrence) -> None:
+def test_trials_of_a_process_that_was_killed_count_beside_those_of_its_successor(attempt: TrainingAttempt) -> None:
     attempt = after(attempt, 1, 3, ProbeReport(2, 100.0, 1.0))
     # The next process of the attempt counts from 0 and begins its probe again.
     attempt = after(attempt, 2, 1, None)
@@ -118,14 +118,14 @@ def test_trials_of_a_process_that_was_killed_count_beside_those_of_its_successor
     assert [choice.threshold for choice in probes.choices] == [0.5]
 
 
-def test_the_largest_batch_size_that_a_training_may_report_is_in_the_status(attempt: TrainingRecurrence) -> None:
+def test_the_largest_batch_size_that_a_training_may_report_is_in_the_status(attempt: TrainingAttempt) -> None:
     choices = (replace(TRIALS.choices[0], batch_size=MAX_PROBE_BATCH_SIZE),)
     probes = after(attempt, 1, 3, ProbeReport(2, 100.0, 1.0, choices)).progress.probes
     assert probes is not None
     assert [choice.batch_size for choice in probes.choices] == [MAX_PROBE_BATCH_SIZE]
 
 
-def test_an_attempt_is_not_stopped_for_the_cost_of_its_trials(attempt: TrainingRecurrence) -> None:
+def test_an_attempt_is_not_stopped_for_the_cost_of_its_trials(attempt: TrainingAttempt) -> None:
     spec = attempt.spec.model_copy(update={"stop_cost_joules": 9000})
     attempt = attempt.model_copy(update={"spec": spec})
     # 4 kJ and 40 s cost 10 kJ, of which trials are a half.
@@ -143,3 +143,13 @@ def test_more_trials_than_the_attempt_used_leave_nothing_to_learn(backend: Model
     backend.reconcile()
     (record,) = backend.records.values()
     assert observation_of(record, False) is None
+
+
+@pytest.mark.parametrize("problem", ["", "2 trials were left out"])
+def test_a_condition_says_what_the_probes_chose_and_what_limited_them(attempt: TrainingAttempt, problem: str) -> None:
+    assert probe_conditions(attempt, START) == ()
+    (found,) = probe_conditions(after(attempt, 1, 3, replace(TRIALS, problem=problem)), START)
+    assert (found.type, found.status.value) == ("Probed", "False" if problem else "True")
+    assert found.message.startswith(f"{TRIALS.trials} trials used ")
+    assert "; from 0.5 batch size " in found.message
+    assert found.message.endswith(problem)

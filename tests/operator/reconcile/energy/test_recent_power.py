@@ -23,7 +23,7 @@ def recent(*readings: tuple[int, float, int, float]) -> list[tuple[float, float,
         sent = replace(report(sequence=index + 1), gpus=(gpu,))
         at = NOW + timedelta(seconds=index)
         after = with_recent_power(attempt.progress, progress_after(attempt, sent), sent.gpus, at)
-        attempt = attempt.model_copy(update={"status": attempt.status.model_copy(update={"progress": after})})
+        attempt = attempt.model_copy(update={"progress": after})
         power = after.gpus[0].recent
         found.append(
             None

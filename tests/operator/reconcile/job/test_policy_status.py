@@ -10,8 +10,8 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import NextRecurrence
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision_view
 from wattloop_operator.reconcile.learning.decision import MEASURES
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
@@ -23,7 +23,7 @@ SPECS: list[dict[str, Any]] = [{}, {"batchSize": {"policy": "Zeus"}}, {"mode": "
 GUARD = {"target": {"metric": "accuracy", "threshold": "0.9", "tolerance": "0.01"}, "maxEpochs": 50}
 
 
-def decided(recurrence: TrainingRecurrence) -> NextRecurrence:
+def decided(recurrence: TrainingAttempt) -> NextRecurrence:
     spec = recurrence.spec
     return NextRecurrence(
         batch_size=spec.batch_size,
@@ -40,7 +40,7 @@ def decision_of(found: NextRecurrence | None) -> NextRecurrence | None:
     return found and NextRecurrence(**{name: getattr(found, name) for name in names})
 
 
-def run_recurrence(backend: ModelBackend) -> TrainingRecurrence:
+def run_recurrence(backend: ModelBackend) -> TrainingAttempt:
     """Start the recurrence that is due and let it reach its target; returns it as it was decided."""
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]

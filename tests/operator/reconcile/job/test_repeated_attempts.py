@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.job.retry import REPEATS
 from wattloop_operator.reconcile.learning.decision import MAX_REASON_CHARACTERS
@@ -33,7 +34,7 @@ RECURRENCES = 6
 OTHER_TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "other"}]}}}}
 
 
-def disrupt(backend: ModelBackend, name: str) -> TrainingRecurrence:
+def disrupt(backend: ModelBackend, name: str) -> TrainingAttempt:
     """The machine is taken back; returns the attempt that follows."""
     backend.end_workload(name, Failure.DISRUPTED, "its node was taken back")
     backend.reconcile()
@@ -42,7 +43,7 @@ def disrupt(backend: ModelBackend, name: str) -> TrainingRecurrence:
     return next(each for each in backend.recurrences.values() if each.order == (before[0], before[1] + 1))
 
 
-def decision_of(attempt: TrainingRecurrence) -> dict[str, Any]:
+def decision_of(attempt: TrainingAttempt) -> dict[str, Any]:
     """All that was decided of an attempt."""
     spec = attempt.spec.to_wire()
     decision = {**spec.pop("decision"), "reason": attempt.spec.decision.reason.partition(REPEATS)[0]}
@@ -283,7 +284,7 @@ def review(backend: ModelBackend, name: str) -> Progress:
     attempt = backend.recurrences[name]
     progress = review_cost_limit(lambda: backend.snapshot(KEY), attempt, attempt.progress)
     progress = with_stop_request(attempt, progress)
-    update = {"status": attempt.status.model_copy(update={"progress": progress})}
+    update = {"progress": progress}
     backend.recurrences[name] = attempt.model_copy(update=update)
     return progress
 

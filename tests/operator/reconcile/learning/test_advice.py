@@ -10,9 +10,9 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration, NextRecurrence
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import saving_text
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.advice import advice_text, next_saving
@@ -39,7 +39,7 @@ PROFILES = {
 }
 
 
-def run_once(backend: ModelBackend) -> TrainingRecurrence:
+def run_once(backend: ModelBackend) -> TrainingAttempt:
     """One recurrence that reaches its target; it measures and holds power limits if its decision says so."""
     backend.reconcile()
     (name,) = backend.running

@@ -11,8 +11,8 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import ConditionStatus
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.job.start import CRASHES_COUNT
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -22,7 +22,7 @@ CORRECTED = {"spec": {"template": {"spec": {"containers": [{"name": "train", "im
 TWO_SIZES: dict[str, Any] = {"batchSize": {"default": 64, "candidates": [32, 64]}}
 
 
-def decision_or_error(backend: ModelBackend) -> TrainingRecurrence | str:
+def decision_or_error(backend: ModelBackend) -> TrainingAttempt | str:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     try:
@@ -31,7 +31,7 @@ def decision_or_error(backend: ModelBackend) -> TrainingRecurrence | str:
         return str(error)
 
 
-def same_decision_from_either_memory(backend: ModelBackend) -> TrainingRecurrence | str:
+def same_decision_from_either_memory(backend: ModelBackend) -> TrainingAttempt | str:
     """The next decision, which must not change if the store or the objects are lost."""
     records, recurrences = dict(backend.records), dict(backend.recurrences)
     decided = decision_or_error(backend)
@@ -91,7 +91,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
 
     backend.change_spec(template=CORRECTED)
     decided = same_decision_from_either_memory(backend)
-    assert isinstance(decided, TrainingRecurrence)
+    assert isinstance(decided, TrainingAttempt)
     assert decided.spec.template_digest == backend.job.spec.template.digest
     backend.advance(3600)
     backend.reconcile()
@@ -114,7 +114,7 @@ def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callab
     blocked = decision_or_error(backend)
     assert isinstance(blocked, str)
     backend.runtime_digest = "corrected"
-    assert isinstance(same_decision_from_either_memory(backend), TrainingRecurrence)
+    assert isinstance(same_decision_from_either_memory(backend), TrainingAttempt)
     backend.runtime_digest = "crashes"
     assert decision_or_error(backend) == blocked
     # Nothing reports the change, so the job looks for it.
@@ -216,7 +216,7 @@ def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
         forget_curves(backend)
     change_target(backend, **target)
     decided = same_decision_from_either_memory(backend)
-    assert isinstance(decided, TrainingRecurrence)
+    assert isinstance(decided, TrainingAttempt)
     # As in a new job: the default, without a limit that another target's costs would give.
     assert (decided.spec.batch_size, decided.spec.stop_cost_joules) == (64, None)
     snapshot = backend.snapshot(KEY)
@@ -233,10 +233,9 @@ def forget_curves(backend: ModelBackend) -> None:
     """The objects and the records are those of an operator that did not know curves."""
     backend.records = {key: replace(record, curve=None) for key, record in backend.records.items()}
     for name, recurrence in backend.recurrences.items():
-        if recurrence.status.progress is not None:
-            progress = recurrence.status.progress.model_copy(update={"curve": None})
-            status = recurrence.status.model_copy(update={"progress": progress})
-            backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+        if recurrence.progress is not None:
+            progress = recurrence.progress.model_copy(update={"curve": None})
+            backend.recurrences[name] = recurrence.model_copy(update={"progress": progress})
 
 
 def run_along_a_curve(backend: ModelBackend, metrics: list[float]) -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.model_backend import KEY, ModelBackend, job, stated
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
+from wattloop_operator.reconcile.learning.job_observations import known_records
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 PROFILE = (LimitMeasurement(400.0, 120.1, 1.0, 0.1), LimitMeasurement(300.0, 80.3, 1.2, 0.1))
@@ -37,14 +38,14 @@ def run_recurrences(backend: ModelBackend, runs: list[tuple[bool, int]]) -> None
         backend.advance(3600)
 
 
-def decision_or_error(backend: ModelBackend) -> TrainingRecurrence | str:
+def decision_or_error(backend: ModelBackend) -> TrainingAttempt | str:
     try:
         return next_decision(backend)
     except NoFeasibleArmError as error:
         return str(error)
 
 
-def next_decision(backend: ModelBackend) -> TrainingRecurrence:
+def next_decision(backend: ModelBackend) -> TrainingAttempt:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     decided = decide(snapshot, Attempt(99, 0, "next", backend.now))
@@ -58,28 +59,32 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
     runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
     policy=st.sampled_from(["ThompsonSampling", "Zeus"]),
 )
-def test_losing_the_store_or_the_objects_changes_no_decision(runs: list[tuple[bool, int]], policy: str) -> None:
+def test_losing_the_objects_changes_no_decision_and_losing_the_store_leaves_what_the_objects_state(
+    runs: list[tuple[bool, int]], policy: str
+) -> None:
     keep_all = {"retries": 0, "successfulRunsHistoryLimit": 1000, "failedRunsHistoryLimit": 1000}
     backend = ModelBackend(job(batchSize={"policy": policy}, **keep_all))
     run_recurrences(backend, runs)
     decided = decision_or_error(backend)
-    records, profiles = dict(backend.records), dict(backend.profiles)
-    backend.lose_database()
-    assert decision_or_error(backend) == decided
-    backend.records, backend.profiles = records, profiles
+    recurrences, records = dict(backend.recurrences), dict(backend.records)
     backend.recurrences.clear()
     assert decision_or_error(backend) == decided
+    backend.recurrences = recurrences
+    backend.lose_database()
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert known_records(snapshot) == tuple(stated(records[key]) for key in sorted(records))
 
 
 def test_a_lost_store_is_restored_from_the_objects(backend: ModelBackend) -> None:
     run_recurrences(backend, [(True, 5), (True, 6)])
-    records, profiles = dict(backend.records), dict(backend.profiles)
+    records = {key: stated(each) for key, each in backend.records.items()}
     assert len(records) == 2
-    assert len(profiles) >= 1
     backend.lose_database()
     backend.reconcile()
     assert {key: backend.records[key] for key in records} == records
-    assert {key: backend.profiles[key] for key in profiles} == profiles
+    assert [each.gpu_product for each in records.values()] == ["NVIDIA A100"] * 2
+    assert backend.profiles == {}
 
 
 def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Callable[..., ModelBackend]) -> None:

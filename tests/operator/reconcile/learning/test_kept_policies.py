@@ -16,10 +16,10 @@ from support.backends.model_backend import KEY, ModelBackend, job, report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context, policy_decision
@@ -126,7 +126,7 @@ def decided(snapshot: Snapshot) -> object:
         return str(error)
 
 
-def trial_of(snapshot: Snapshot) -> TrainingRecurrence:
+def trial_of(snapshot: Snapshot) -> TrainingAttempt:
     """A running trial, decided before anything was known."""
     empty = replace(snapshot, records=(), policies=PolicyCache())
     found = decide(empty, Attempt(INDEX, 0, "next", snapshot.job.metadata.creation_timestamp))  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def trial_of(snapshot: Snapshot) -> TrainingRecurrence:
     return found.model_copy(update={"spec": found.spec.model_copy(update={"batch_size": 128, "decision": decision})})
 
 
-def reviewed(snapshot: Snapshot, trial: TrainingRecurrence) -> Decimal | None:
+def reviewed(snapshot: Snapshot, trial: TrainingAttempt) -> Decimal | None:
     """The cost limit that a review sets."""
     progress = progress_after(trial, report(epoch=1, metric=0.1, joules=2000.0, seconds=10.0))
     return review_cost_limit(lambda: snapshot, trial, progress).stop_cost_joules

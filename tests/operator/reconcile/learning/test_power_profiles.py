@@ -172,8 +172,7 @@ def test_an_attempt_measures_again_after_a_moved_tag(backend_with: Callable[...,
 def hold(backend: ModelBackend, name: str, watts: int) -> None:
     """The training holds its power limit."""
     recurrence = backend.recurrences[name]
-    progress = recurrence.status.progress
+    progress = recurrence.progress
     assert progress is not None
     held = progress.model_copy(update={"power_limit_watts": watts})
-    status = recurrence.status.model_copy(update={"progress": held})
-    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": held})

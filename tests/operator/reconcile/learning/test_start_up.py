@@ -42,8 +42,7 @@ def run_attempt(
         progress = progress_after(recurrence, received)
         progress = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
         progress = with_stop_request(recurrence, progress)
-        status = recurrence.status.model_copy(update={"progress": progress})
-        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"progress": progress}))
         if progress.stop_requested:
             break
     backend.end_workload(name)

@@ -17,7 +17,7 @@ from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
@@ -42,7 +42,7 @@ def plan_of(power: dict[str, Any], plan: FrequencyPlan | None = None, **spec: An
     document = manifest("minimal")
     document["spec"] |= {"power": power, **spec}
     document["metadata"]["namespace"] = "team"
-    recurrence = TrainingRecurrence.from_wire(manifest("training-recurrence"))
+    recurrence = TrainingAttempt.from_wire(manifest("training-recurrence"))
     return job_plan(RecurringTrainingJob.from_wire(document), recurrence, plan)
 
 

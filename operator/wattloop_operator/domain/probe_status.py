@@ -13,7 +13,7 @@ from wattloop.wire.probe_messages import (
     MAX_THRESHOLDS,
 )
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString
-from wattloop_operator.api.model import ATOMIC, ApiModel
+from wattloop_operator.api.model import ApiModel
 
 
 class ProbeChoiceStatus(ApiModel):
@@ -23,7 +23,7 @@ class ProbeChoiceStatus(ApiModel):
     batch_size: BatchSizeNumber = Field(description="The global batch size.")
     parameters: Annotated[
         tuple[Annotated[str, Field(max_length=MAX_CHOSEN_CHARACTERS)], ...],
-        Field(max_length=MAX_PROBED_PARAMETERS, json_schema_extra=ATOMIC),
+        Field(max_length=MAX_PROBED_PARAMETERS),
     ] = Field(default=(), description="Values of the probed parameters, NAME=VALUE.")
     power_limit_watts: int | None = Field(
         default=None, ge=1, description="Power limit of each GPU, in watts. Absent if none is held."
@@ -43,9 +43,9 @@ class ProbeUsage(ApiModel):
 class ProbesStatus(ProbeUsage):
     """What the probes of an attempt have used and chosen."""
 
-    choices: Annotated[
-        tuple[ProbeChoiceStatus, ...], Field(max_length=2 * MAX_THRESHOLDS, json_schema_extra=ATOMIC)
-    ] = Field(default=(), description="The choice of each probe that ended, in the order of time.")
+    choices: Annotated[tuple[ProbeChoiceStatus, ...], Field(max_length=2 * MAX_THRESHOLDS)] = Field(
+        default=(), description="The choice of each probe that ended, in the order of time."
+    )
     problem: str = Field(
         default="",
         description="What limited the latest probe: trials that its bounds left out, limits that may not be held, or "

@@ -1,11 +1,7 @@
-"""Wattloop's objects for the reporting API, which every replica serves without a watch.
-
-It reads and writes the progress of recurrences in their status, and reads what their jobs choose.
-"""
+"""Wattloop's objects for the reporting API, which every replica serves without a watch: recurrences and their jobs."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +11,6 @@ from cachetools import TTLCache, cached
 from pydantic import ValidationError
 
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -25,63 +20,34 @@ from wattloop_operator.cluster.api import (
     RECURRING_TRAINING_JOBS,
     TRAINING_RECURRENCES,
     ClusterApi,
-    ConflictError,
-    NotFoundError,
     RejectedError,
-    status_to_apply,
 )
-from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
-from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 
-# A manager of its own: server-side apply keeps the fields of the controller and of the reporting
-# API apart.
-FIELD_MANAGER = "wattloop-reporting"
-# etcd accepts requests of 1.5 MiB; the outcome, pods, conditions and managed fields need the rest.
-MAX_PROGRESS_BYTES = 640 * 1024
+MAX_JOBS = 10_000
+# After a change of a job's selector, its running attempts hold the limit of the former for so long.
+CACHE_SECONDS = 30.0
 
 
-class ClusterProgressStore:
-    """Implements `wattloop_operator.reporting.interfaces.ProgressStore`.
+class ReportedObjects:
+    """Finds the objects that reports are about, which every replica receives, whether it leads or not.
 
     Args:
-        api: The API server. Every replica of the operator receives reports, whether it leads or
-            not.
+        api: The API server.
     """
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
 
-    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
-        """The current recurrence; None if it does not exist."""
+    def recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
+        """See `wattloop_operator.reporting.stored_progress.FindRecurrence`."""
         try:
             body = self._api.find(TRAINING_RECURRENCES, namespace, name)
         except RejectedError as error:
             raise OperationError(f"{namespace}/{name} cannot be read: {error}") from error
         return None if body is None else TrainingRecurrence.from_wire(body)
-
-    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
-        """Write the progress of a recurrence that has not changed since it was read."""
-        name = recurrence.metadata.full_name
-        version = recurrence.metadata.resource_version
-        body = status_to_apply(recurrence, {"progress": progress.to_wire()}, resource_version=version)
-        size_bytes = len(json.dumps(body["status"]).encode())
-        if size_bytes > MAX_PROGRESS_BYTES:
-            raise ProgressTooLargeError(
-                f"the progress of {name} would have {size_bytes} bytes, and at most {MAX_PROGRESS_BYTES} are stored"
-            )
-        try:
-            self._api.apply_status(TRAINING_RECURRENCES, body, field_manager=FIELD_MANAGER)
-        except (ConflictError, NotFoundError) as error:
-            raise StaleSnapshotError(str(error)) from error
-        except RejectedError as error:
-            raise OperationError(f"the progress of {name} cannot be written: {error}") from error
-
-
-MAX_JOBS = 10_000
-# After a change of a job's selector, its running attempts hold the limit of the former for so long.
-CACHE_SECONDS = 30.0
 
 
 class JobSettings:
@@ -104,7 +70,7 @@ class JobSettings:
         """See `wattloop_operator.reporting.nodes.PowerOfJob`."""
         return self._power_of(namespace, name)
 
-    def plan_of(self, recurrence: TrainingRecurrence) -> JobPlan:
+    def plan_of(self, recurrence: TrainingAttempt) -> JobPlan:
         """See `wattloop_operator.reporting.pipeline_service.PlanOfRecurrence`."""
         namespace, reference = recurrence.metadata.namespace, recurrence.spec.job_ref
         try:
