@@ -85,7 +85,7 @@ def check_job(
             "maxRecurrences": 1,
             "objective": {"target": {"metric": "progress", "threshold": "1"}, "maxEpochs": 4},
             "batchSize": {"default": 1, "candidates": [1]},
-            "policy": {"fixed": {}},
+            "mode": "Fixed",
             "power": {"mode": "None"},
             "retries": 0,
             "template": {"spec": {"template": {"spec": pod}}},
