@@ -12,7 +12,7 @@ from typing import Any
 from wattloop_operator.api.schemas import KINDS, structural_schema
 
 PARTS = ("spec", "status")
-MAX_SPEC_OF_JOB, MAX_STATUS_OF_JOB, MAX_ALL = 65, 80, 417
+MAX_SPEC_OF_JOB, MAX_STATUS_OF_JOB, MAX_ALL = 65, 80, 300
 
 
 def fields_of(schema: dict[str, Any]) -> int:
