@@ -41,13 +41,13 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create]
 # For the reason why no pod of a training can be created.
 - apiGroups: [""]
   resources: [events]
   verbs: [list]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
 {{- range .Values.operator.workloadKinds }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .resource }}]
