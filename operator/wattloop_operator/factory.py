@@ -68,7 +68,7 @@ Clock = Callable[[], datetime]
 # Each write is a transaction of the database.
 PROGRESS_INTERVAL_SECONDS = 1.0
 # The leader learns so late that a training is to end, whichever replica received the report.
-ENDINGS_SECONDS = 1.0
+ENDED_ATTEMPTS_SECONDS = 1.0
 CLEANUP_SECONDS = 3600.0
 # What no event tells: the pipelines in the store, and the labels of nodes.
 PLAN_STATUS_SECONDS = 10.0
@@ -319,7 +319,7 @@ class Factory:
             known = ending
 
         return (
-            StatusWriter("endings", "attempts that end", reconcile_ending, ENDINGS_SECONDS),
+            StatusWriter("endings", "attempts that end", reconcile_ending, ENDED_ATTEMPTS_SECONDS),
             StatusWriter("old-progress", "rows of progress", lambda: rows.delete_old(self.clock()), CLEANUP_SECONDS),
         )
 
