@@ -107,7 +107,7 @@ def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterComma
         (condition,) = page.get("/api/conditions", params=mine).json()["conditions"]
         assert (condition["subject"], condition["message"]) == (RUNNING, "it runs")
         (gpu,) = page.get("/api/cluster").json()["gpus"]
-        assert (gpu["gpu"], gpu["attempt"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 200)
+        assert (gpu["gpu"], gpu["gpus"], gpu["attempt"], gpu["limit_watts"]) == ("", 1, RUNNING, 200)
         assert "kubectl wattloop history mine" in page.get("/job", params=mine).text
         assert "recurrences that the cluster keeps as objects" in page.get("/month").text
     with command(kubectl, team.reader, "-n", team.others) as refused:

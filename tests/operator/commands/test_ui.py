@@ -89,7 +89,7 @@ def test_a_month_and_the_gpus_of_a_database_are_listed_in_every_format(
     assert "the attempt ends" in capsys.readouterr().out
     assert main([*command, "--gpus", "--format", "json"]) == 0
     (gpu,) = json.loads(capsys.readouterr().out)
-    assert (gpu["gpu"], gpu["mean_power_watts"], gpu["limit_watts"], gpu["until"]) == ("GPU-0", 250.0, 200, None)
+    assert (gpu["gpus"], gpu["mean_power_watts"], gpu["limit_watts"], gpu["until"]) == (1, 250.0, 200, None)
 
 
 @pytest.mark.parametrize(
