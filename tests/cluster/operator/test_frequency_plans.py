@@ -18,6 +18,7 @@ from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.store import Store
 
@@ -188,7 +189,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
 ) -> None:
     job = make_job(power=NO_LIMITS | {"frequencyPlan": {"name": "mine"}})
     pipeline = StoredPipeline(operator, store, job)
-    missing = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
+    missing = JobSettings(operator.api, time.monotonic).plan_of(TrainingAttempt.of(pipeline.recurrence, None)).given
     assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
     waiting = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=missing)))
@@ -206,7 +207,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
         {"apiVersion": "wattloop.dev/v1alpha1", "kind": "FrequencyPlan", "metadata": {"name": "mine"}, "spec": spec},
         namespace=namespace,
     )
-    given = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
+    given = JobSettings(operator.api, time.monotonic).plan_of(TrainingAttempt.of(pipeline.recurrence, None)).given
     assert given is not None
     assert given.problem == ""
     running = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given)))
