@@ -92,6 +92,7 @@ class ModelBackend:
     created: Counter[str] = field(default_factory=Counter)
     started: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, str] = field(default_factory=dict)
+    usages: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     status_writes: Counter[str] = field(default_factory=Counter)
     killed_once_decided: bool = False
     refusal: str = ""
@@ -220,6 +221,9 @@ class ModelBackend:
             assert result == self.outcomes[name], f"the outcome of {name} was changed"
         if result is not None:
             self.outcomes[name] = result
+            used = status.usage
+            amounts = (0.0, 0.0) if used is None else (float(used.gpu_energy_joules), float(used.duration_seconds))
+            self.usages.setdefault(name, []).append(amounts)
         self.status_writes[name] += 1
         self.recurrences[name] = self._versioned(stored.model_copy(update={"status": status}))
         if status.workload_ref is not None or result is not None:
