@@ -226,6 +226,7 @@ class Factory:
             agent_report_timeout_seconds=settings.agent_report_timeout_seconds if settings.agent_service_account else 0,
             reads_output=reads_output,
             tariffs=self._tariffs,
+            database_answering_seconds=self.database.answering_seconds,
         )
         work_queue = self._work_queue(backend)
 

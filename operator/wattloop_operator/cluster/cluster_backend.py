@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from wattloop.errors import OperationError
+from wattloop_operator.api.field_types import SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
@@ -85,6 +86,7 @@ class ClusterBackend:
             agents do not report.
         reads_output: Whether the logs of pods are read.
         tariffs: Price and carbon intensity of electricity by namespace.
+        database_answering_seconds: How long the database has answered; while it does not, no report is received.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class ClusterBackend:
         agent_report_timeout_seconds: int = 0,
         reads_output: bool = False,
         tariffs: Tariffs = NO_TARIFFS,
+        database_answering_seconds: Callable[[], float] = lambda: SECONDS_OF_YEAR,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -119,6 +122,7 @@ class ClusterBackend:
         self._agent_report_timeout_seconds = agent_report_timeout_seconds
         self._reads_output = reads_output
         self._tariffs = tariffs
+        self._database_answering_seconds = database_answering_seconds
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None if it does not exist."""
@@ -153,7 +157,9 @@ class ClusterBackend:
             devices=self._devices_of(job),
             runtime_digest=runtime.digest,
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
-            observed_since=self._steady_clock.since(),
+            observed_since=max(
+                self._steady_clock.since(), self._clock() - timedelta(seconds=self._database_answering_seconds())
+            ),
             reads_output=self._reads_output,
             tariff=self._tariffs.of(key.namespace),
             deleted_recurrences=tuple(

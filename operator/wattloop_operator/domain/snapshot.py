@@ -184,8 +184,8 @@ class Snapshot:
             it is not known.
         agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
-        observed_since: Since when the backend observes the job without interruption: this operator leads and its
-            clock has made no step. Reports may have had no receiver before. None: always.
+        observed_since: Since when the backend observes the job without interruption: this operator leads, its clock
+            has made no step, and the database takes reports. Reports may have had no receiver before. None: always.
         reads_output: Whether the output of trainings is read.
         reads_files: Whether files that trainings write are read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that

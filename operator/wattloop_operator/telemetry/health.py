@@ -104,7 +104,7 @@ class DatabaseCheck(PeriodicThread):
         self._ask = ask
         self._name = name
         self._clock = clock
-        self._answered_at = clock()
+        self._answered_at = self._answers_since = clock()
         self._failure = ""
 
     def __enter__(self) -> Self:
@@ -117,6 +117,10 @@ class DatabaseCheck(PeriodicThread):
         if silent > MAX_ANSWER_SECONDS:
             return f"{self._name}: no answer for {silent:.0f} s; check the load of its server and the network between"
         return self._failure
+
+    def answering_seconds(self) -> float:
+        """How long the database has answered without an interruption; 0 while it does not answer."""
+        return 0.0 if self.problem() else self._clock() - self._answers_since
 
     def ask(self) -> None:
         """Ask once, and log a change."""
@@ -134,4 +138,6 @@ class DatabaseCheck(PeriodicThread):
             logger.warning("%s; agents and pipelines repeat their reports until it answers", failure)
         elif self._failure and not failure:
             logger.info("%s: the database answers", self._name)
+        if failure or self.problem():
+            self._answers_since = self._clock()
         self._failure, self._answered_at = failure, self._clock()

@@ -99,6 +99,27 @@ def test_a_database_that_does_not_answer_is_a_problem_without_a_wait() -> None:
     assert check.problem() == ""
 
 
+def test_the_time_of_an_outage_is_none_in_which_the_database_has_answered() -> None:
+    now, failures = [0.0], [False]
+
+    def ask() -> None:
+        if failures[0]:
+            raise OperationError("db: away")
+
+    check = DatabaseCheck(ask, "db", clock=lambda: now[0])
+    found = []
+    for now[0], failures[0] in ((2.0, False), (4.0, True), (6.0, True), (8.0, False), (10.0, False)):
+        check.ask()
+        found.append(check.answering_seconds())
+    assert found == [2, 0, 0, 0, 2]
+    # A question without an answer: the outage may have begun.
+    now[0] = 60.0
+    assert check.answering_seconds() == 0
+    check.ask()
+    now[0] = 61.0
+    assert check.answering_seconds() == 1
+
+
 def test_only_the_changes_of_a_database_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     outcomes: list[Exception | None] = [None, OperationError("db: away"), OperationError("db: away"), None, OSError()]
