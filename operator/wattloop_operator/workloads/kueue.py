@@ -30,17 +30,23 @@ MAX_DEPTH = 20
 
 
 def check_queue_labels(template: Template) -> None:
-    """Check that no label inside of a workload names a queue or a priority: policies read those of the workload alone.
+    """Check that only labels of the workload itself name a queue or a priority: a policy reads no others.
+
+    Kueue up to 0.14 also takes the queue from an annotation.
 
     Raises:
-        TemplateError: One does.
+        TemplateError: Something else does.
     """
-    for labels in _labels_in(template.spec.value, 0):
-        for label in (QUEUE_LABEL, PRIORITY_LABEL):
-            if label in labels:
+    found = (
+        ("spec.template.metadata", "annotation", template.metadata.annotations),
+        *_named_in(template.spec.value, 0),
+    )
+    for place, kind, values in found:
+        for name in (QUEUE_LABEL, PRIORITY_LABEL):
+            if name in values:
                 raise TemplateError(
-                    f"spec.template.spec: found the label {label}: {labels[label]}; write it into "
-                    "spec.template.metadata.labels, from where the whole workload gets it"
+                    f"{place}: found the {kind} {name}: {values[name]}; write it into spec.template.metadata.labels, "
+                    "from where the whole workload gets it"
                 )
 
 
@@ -168,14 +174,15 @@ def _unready_checks(workload: Mapping[str, Any]) -> Iterator[str]:
             yield f"admission check {printable(str(each.get('name')))} is {printable(str(each.get('state')))}{message}"
 
 
-def _labels_in(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """The labels of every object inside a value; a TrainJob has some outside of its metadata."""
+def _named_in(value: Any, depth: int) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Labels and annotations of every object inside a spec; a TrainJob has some outside of its metadata."""
     if depth > MAX_DEPTH:
         return
     if isinstance(value, dict):
-        yield as_object(value.get("labels"))
+        yield "spec.template.spec", "label", as_object(value.get("labels"))
+        yield "spec.template.spec", "annotation", as_object(value.get("annotations"))
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _labels_in(each, depth + 1)
+        yield from _named_in(each, depth + 1)
 
 
 def _is_true(condition: Mapping[str, Any] | None) -> bool:

@@ -130,9 +130,10 @@ JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
 TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
 
 
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("label", ["queue-name", "priority-class"])
-def test_a_label_of_kueue_inside_of_a_workload_is_refused_and_one_of_the_workload_is_not(label: str) -> None:
-    labels = {"labels": {f"kueue.x-k8s.io/{label}": "other"}}
+def test_a_label_of_kueue_inside_of_a_workload_is_refused_and_one_of_the_workload_is_not(kind: str, label: str) -> None:
+    labels = {kind: {f"kueue.x-k8s.io/{label}": "other"}}
     metadata = {"metadata": labels}
     templates: tuple[dict[str, Any], ...] = (
         {"spec": {"template": {**metadata, "spec": PODS}}},
@@ -142,7 +143,12 @@ def test_a_label_of_kueue_inside_of_a_workload_is_refused_and_one_of_the_workloa
     for template in templates:
         with pytest.raises(TemplateError, match=rf"{label}: other; write it into spec\.template\.metadata\.labels,"):
             check_queue_labels(Template.model_validate(template))
-    check_queue_labels(Template.model_validate({**metadata, "spec": {"template": {"spec": PODS}}}))
+    of_workload = Template.model_validate({**metadata, "spec": {"template": {"spec": PODS}}})
+    if kind == "labels":
+        check_queue_labels(of_workload)
+    else:
+        with pytest.raises(TemplateError, match=r"spec\.template\.metadata: found the annotation kueue"):
+            check_queue_labels(of_workload)
 
 
 def test_the_labels_of_kueue_are_those_of_the_workload_alone_and_change_nothing_that_is_trained(
