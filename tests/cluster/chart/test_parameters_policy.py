@@ -21,8 +21,8 @@ def test_parameters_are_refused_as_by_validate(release: Release, cluster: Dynami
     def refusal(body: dict[str, Any]) -> str:
         return object_refusal(cluster, body, namespace=namespace)
 
-    def with_sizes(policy: str, *parameters: dict[str, Any]) -> dict[str, Any]:
-        return job(batchSize={"default": 32, "policy": policy}, parameters=list(parameters))
+    def with_sizes(policy: str, *parameters: dict[str, Any], default: int = 32) -> dict[str, Any]:
+        return job(batchSize={"default": default, "policy": policy}, parameters=list(parameters))
 
     def both_refuse(body: dict[str, Any]) -> bool:
         spec = RecurringTrainingJob.from_wire(body).spec
@@ -47,5 +47,12 @@ def test_parameters_are_refused_as_by_validate(release: Release, cluster: Dynami
             many[:1],
         )
     ] == [True, True, True, True, False, False, False, False]
+    # Without candidates a small default has fewer of them: 3, 4 and 5 batch sizes, each with 64 values.
+    values = [parameter(1, list(range(1, 17)), "a"), parameter(1, [1, 2, 3, 4], "b")]
+    assert [both_refuse(with_sizes("ThompsonSampling", *values, default=size)) for size in (1, 3, 4)] == [
+        False,
+        False,
+        True,
+    ]
     assert both_refuse(with_sizes("Zeus", *many[:1]))
     assert not both_refuse(with_sizes("Zeus", parameter(0.1, [0.1])))
