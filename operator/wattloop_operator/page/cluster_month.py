@@ -68,13 +68,12 @@ def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
     """The usage as the operator's database has it, late usage included; a model of all of an object takes too long."""
     status, subject = recurrence["status"], f"{namespace}/{recurrence['metadata']['name']}"
     usage = read_object(Usage, status["usage"], subject) if status.get("usage") else None
-    devices = 0 if usage is None else usage.devices
     return AttemptUsage(
         namespace,
         job,
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
         gpu_product="",
-        gpu_count=devices or 0,
+        gpu_count=0 if usage is None else usage.devices,
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
     )

@@ -58,7 +58,7 @@ def service(job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> dict[s
 def add_rendezvous(spec: dict[str, Any], name: str, names: Collection[str] | None) -> None:
     """Let the pods of an indexed Job meet: by the environment (`init_method="env://"`) or by torchrun's variables.
 
-    A variable that the user sets stays as it is. torchrun sets RANK and WORLD_SIZE anew for each of its
+    A variable that the user sets stays as it is. torchrun replaces RANK and WORLD_SIZE for each of its
     processes.
 
     Args:

@@ -1,7 +1,7 @@
-"""Records and observations of a job, from its objects and the store. Either source alone is enough.
+"""Records and observations of a job, from its objects and the store.
 
-A record is always made from an ended TrainingRecurrence as it was written, including its rounding.
-So both sources have the same numbers and lead to the same decisions.
+A record is made from an ended TrainingRecurrence as it was written, including its rounding, and from the row of its
+progress. The store alone leads to the same decisions. Where a record is not there, the object gives what it states.
 """
 
 from __future__ import annotations
