@@ -233,7 +233,7 @@ class ClusterBackend:
                 self._write_job_status(snapshot, status)
             case EmitEvent():
                 if action.reason == RECURRENCE_DELETED:
-                    self._before_deletion_event(snapshot.job, action.recurrence)
+                    self._before_deletion_event(snapshot, action.recurrence)
 
     def _attempts(self, job: RecurringTrainingJob, records: Sequence[ObservationRecord]) -> tuple[TrainingAttempt, ...]:
         """The job's attempts; with the rows of those of which not all that follows from them is written yet."""
@@ -338,8 +338,9 @@ class ClusterBackend:
         # The action has an Event of its own. The watch may have reported the deletion before this line.
         self._cache.deleted_recurrences.discard(metadata.uid)
 
-    def _before_deletion_event(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> None:
+    def _before_deletion_event(self, snapshot: Snapshot, recurrence: TrainingRecurrence | None) -> None:
         """Make sure that the job is kept: the watch of its recurrences may report sooner that all is deleted."""
+        job = snapshot.job
         metadata, current = job.metadata, self._read_job(job)
         found = {} if current is None else current["metadata"]
         if found.get("uid") != metadata.uid or found.get("deletionTimestamp"):
@@ -347,6 +348,10 @@ class ClusterBackend:
         if recurrence is not None:
             self._store.attempt_progress.delete(recurrence)
             self._cache.deleted_recurrences.discard(recurrence.metadata.uid)
+        else:
+            # Of attempts that were deleted while they were active, the names are known, and not the objects.
+            existing = {each.metadata.name for each in snapshot.recurrences}
+            self._store.attempt_progress.delete_named(metadata.uid, set(job.status.active) - existing)
 
     def _read_job(self, job: RecurringTrainingJob) -> Body | None:
         """Read a job into the cache; None if it does not exist."""

@@ -8,7 +8,7 @@ from then on no report is merged, and whoever leads writes this outcome and no o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -92,6 +92,12 @@ class AttemptProgress:
         """Delete the row of a recurrence that is deleted."""
         with self._database.writing(f"delete the progress of {recurrence.metadata.full_name}") as on:
             on.execute(delete(ATTEMPT_PROGRESS).where(*_is(recurrence)))
+
+    def delete_named(self, job_uid: str, names: Collection[str]) -> None:
+        """Delete the rows of recurrences of a job, by their names."""
+        with self._database.writing(f"delete the progress of attempts of job {job_uid}") as on:
+            named = (ATTEMPT_PROGRESS.c.job_uid == job_uid, ATTEMPT_PROGRESS.c.name.in_(names))
+            on.execute(delete(ATTEMPT_PROGRESS).where(*named))
 
     def delete_job(self, job_uid: str) -> None:
         """Delete the rows of a job."""

@@ -97,3 +97,13 @@ def test_a_row_is_deleted_with_its_job_or_once_it_is_old(store: Store) -> None:
     report(store, read(store))
     store.attempt_progress.delete_job(DECIDED.spec.job_ref.uid)
     assert read(store).progress_version == 0
+
+
+def test_rows_of_deleted_attempts_are_deleted_by_their_names(store: Store) -> None:
+    report(store, read(store))
+    job_uid, name = DECIDED.spec.job_ref.uid, DECIDED.metadata.name
+    for other in ((job_uid, []), (job_uid, ["another"]), ("another", [name])):
+        store.attempt_progress.delete_named(*other)
+    assert read(store).progress_version == 1
+    store.attempt_progress.delete_named(job_uid, {"another", name})
+    assert read(store).progress_version == 0
