@@ -68,10 +68,13 @@ def summary_due_at(recurrence: TrainingAttempt, workload: WorkloadState | None, 
     written, reported = recurrence.status.progress, _last_report_time(recurrence)
     started = recurrence.status.start_time
     since = started if written is None else written.last_report_time
-    is_stated = written is not None and since is not None and reported is not None and reported <= since
+    is_stated = written is not None and reported == since
     # A report wakes nobody where another replica than the leader has received it.
     if since is None or reported is None or is_stated:
         since = now
+    if since > now:
+        # The clock was set back.
+        return now
     return since + min(max((since - (started or since)) / 2, MIN_INTERVAL), MAX_INTERVAL)
 
 

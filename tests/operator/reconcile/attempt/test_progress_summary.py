@@ -47,6 +47,17 @@ def test_a_short_attempt_writes_its_progress_with_its_outcome_alone(backend: Mod
     assert backend.status_writes[name] - written <= 2
 
 
+def test_after_the_clock_was_set_back_the_next_report_is_stated(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    for sequence, seconds in ((1, 60), (2, -3600), (3, 60)):
+        backend.advance(seconds)
+        backend.report(name, sequence=sequence, epoch=sequence)
+        backend.reconcile()
+        summary = backend.recurrences[name].status.progress
+        assert summary is not None
+        assert (summary.epoch, summary.last_report_time) == (sequence, backend.now)
+
+
 def test_the_cost_so_far_counts_no_trials_of_probes(backend: ModelBackend) -> None:
     attempt = backend.recurrences[backend.start_attempt()]
     spec = attempt.spec.model_copy(update={"stop_cost_joules": Decimal(10_000)})
