@@ -119,8 +119,8 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
     default batch size is what their ratio lacks.
     """
     spec = snapshot.job.spec
-    limit = spec.power
-    if limit.mode is PowerMode.NONE:
+    power = spec.power
+    if power.mode is PowerMode.NONE:
         return LogRatio(0.0, 0.0), ""
     known = known_attempts(snapshot)
     own = [each for each in known.records if each.attribution != Attribution.SHARED.value]
@@ -129,17 +129,17 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
         return None, "the maximum power of the GPUs"
     model = CostModel(spec.objective.energy_weight_percent / 100, max_power)
     of_default, of_chosen = (known.profile(size) for size in (spec.batch_size.default, decision.batch_size))
-    if limit.mode is PowerMode.AUTO and (of_default or of_chosen):
+    if power.mode is PowerMode.AUTO and (of_default or of_chosen):
         effect = 0.0 if of_default is None else _profiled_effect(snapshot, of_default, model)
         if of_chosen is not None:
             return LogRatio(effect, LIMIT_ERROR), ""
         return LogRatio(effect, OTHER_SIZE_SD), f"the effect of a power limit at batch size {decision.batch_size}"
-    if limit.mode is PowerMode.FIXED:
-        return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {limit.watts} W"
+    if power.mode is PowerMode.FIXED:
+        return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {power.watts} W"
     spans = [(each.energy_joules, each.time_seconds) for each in own if each.energy_joules > 0]
-    power = sum(joules for joules, _ in spans) / max(sum(seconds for _, seconds in spans), 1e-9)
+    mean_watts = sum(joules for joules, _ in spans) / max(sum(seconds for _, seconds in spans), 1e-9)
     text = "the effect of a power limit, which is expected from measured trainings of other jobs"
-    return best_limit_prior(model.eta, power / max_power), text
+    return best_limit_prior(model.eta, mean_watts / max_power), text
 
 
 def _profiled_effect(snapshot: Snapshot, profile: PowerProfileRecord, model: CostModel) -> float:
