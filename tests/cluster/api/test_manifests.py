@@ -1,7 +1,8 @@
 """The API server and `wattloop validate` agree on every manifest of tests/manifests.
 
 An invalid manifest states the server's message after `# server:`: `accepted` if only a check of the cron schedule, the
-time zone database, a Job's containers, parameters or the text finds the problem; nothing if kubectl cannot read the manifest.
+time zone database, a Job's containers, parameters or the text finds the problem; nothing if kubectl cannot read the
+manifest.
 """
 
 from __future__ import annotations

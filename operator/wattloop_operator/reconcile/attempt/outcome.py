@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from wattloop.printable import quoted
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
@@ -101,7 +102,7 @@ def assess(
         text = f"an object named {workload.name} exists that Wattloop did not create; delete or rename it"
         return Ended(Result.NAME_CONFLICT, text)
     if workload.phase is WorkloadPhase.SUCCEEDED:
-        return _succeeded(recurrence, progress, workload)
+        return _unseen_end(recurrence, progress, workload, observed_since) or _succeeded(recurrence, progress, workload)
     if workload.phase is WorkloadPhase.FAILED:
         return _failed(recurrence, progress, workload, places_before, now)
     started_at = workload.started_at or recurrence.status.start_time
@@ -120,6 +121,27 @@ def _without_workload(recurrence: TrainingAttempt, progress: Progress) -> Ended:
     if progress.reached or progress.finished or must_end(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
+
+
+def _unseen_end(
+    recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState, observed_since: datetime | None
+) -> Ended | None:
+    """The result of a training that ended while reports could not be received; None of any other one.
+
+    The client's last report says that nothing follows. Without it, and without an end by what was reported before, how
+    far the training came is not known.
+    """
+    ended_at = workload.ended_at
+    if observed_since is None or ended_at is None or ended_at >= observed_since:
+        return None
+    is_known = progress.reached or progress.stop_requested or progress.finished
+    if is_known or not recurrence.spec.reporting.uses_client or (progress.epoch or 0) >= recurrence.spec.max_epochs:
+        return None
+    text = (
+        f"it ended at {format_time(ended_at)}, while the operator or its database was away (until "
+        f"{format_time(observed_since)}), so its last reports are not known; nothing is learned from it"
+    )
+    return Ended(Result.DISRUPTED, text)
 
 
 def _succeeded(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:

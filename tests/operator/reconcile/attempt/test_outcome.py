@@ -262,3 +262,30 @@ def test_a_failed_workload_that_may_run_again_is_deleted_once_its_result_is_writ
     backend.reconcile()
     assert backend.recurrences[name].status.result is Result.CRASHED
     assert name not in backend.workloads
+
+
+@pytest.mark.parametrize(
+    ("last", "result"),
+    [
+        ({}, Result.DISRUPTED),
+        ({"epoch": 50}, Result.EXHAUSTED),
+        ({"finished": True}, Result.EXHAUSTED),
+        ({"metric": 0.95}, Result.REACHED),
+    ],
+)
+def test_a_training_that_ended_while_nothing_could_be_received_has_no_result_that_may_be_false(
+    backend_with: Callable[..., ModelBackend], last: dict[str, Any], result: Result
+) -> None:
+    """A training that reached its target then was said to have missed it after the last epoch that was received."""
+    backend = backend_with(**NEVER_RETRY)
+    name = backend.start_attempt()
+    backend.report(name, **({"sequence": 1, "epoch": 2, "metric": 0.75} | last))
+    backend.end_workload(name)
+    backend.advance(3600)
+    backend.observed_since = backend.now
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result is result
+    if result is Result.DISRUPTED:
+        assert "while the operator or its database was away" in status.message
+        assert learned(backend) == ()
