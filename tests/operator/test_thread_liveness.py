@@ -43,6 +43,8 @@ THREADS = [
     "informer /apis/batch/v1/jobs",
     "informer /api/v1/pods",
     "policy-statuses",
+    "endings",
+    "old-progress",
     "training-output",
     "frequency-plans",
     "timer",

@@ -19,8 +19,8 @@ from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, wit
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
+from wattloop_operator.reconcile.attempt.report_effect import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reporting.cost_reviews import CostReviews

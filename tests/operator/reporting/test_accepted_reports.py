@@ -14,7 +14,7 @@ from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.driver import reconcile
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 
 
 def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:

@@ -17,7 +17,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.early_stop import with_reviewed_limit
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.cost_reviews import RECURRENCE_RATE, TOTAL_RATE, CostReviews
 from wattloop_operator.reporting.interfaces import BearerToken

@@ -18,7 +18,7 @@ from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reporting.interfaces import UnknownRecurrenceError
 from wattloop_operator.reporting.progress_writer import ProgressWriter, ProgressWriterThread
 from wattloop_operator.reporting.service import ReceivedReport, ReportService

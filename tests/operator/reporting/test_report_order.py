@@ -16,7 +16,7 @@ from wattloop.wire.training_messages import Report
 from wattloop_operator.domain.progress import MAX_PROCESSES, Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.report_server import local_progress
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.service import ReportService
 

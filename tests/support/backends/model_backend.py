@@ -32,8 +32,8 @@ from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.progress import progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
+from wattloop_operator.reconcile.attempt.report_effect import progress_after, progress_after_output
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.policy import DecisionContext

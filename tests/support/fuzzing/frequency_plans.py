@@ -27,6 +27,7 @@ from wattloop_operator.api.manifests import check_text
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
@@ -65,7 +66,7 @@ class FrequencyPlanTarget:
     def __init__(self) -> None:
         self._log = DefectLog("wattloop_operator", level=logging.ERROR)
         self._log.__enter__()
-        self._recurrence = TrainingRecurrence.from_wire(recurrence_object("digits-0"))
+        self._recurrence = TrainingAttempt.of(TrainingRecurrence.from_wire(recurrence_object("digits-0")), None)
 
     def seeds(self) -> list[bytes]:
         """The tests' manifests of plans, plans for the ranks of the target, and their archives."""

@@ -20,9 +20,10 @@ ONE_RUN_SECONDS = 240.0
 
 
 def digits_job(name: str = "digits", *, gpus: int = 1, **spec: Any) -> Object:
-    """The example's manifest with another name, number of GPUs a pod, or other fields of its spec."""
+    """The manifest of the example without a schedule, with another name, GPUs of a pod, or other fields of its spec."""
     job: Object = copy.deepcopy(yaml.safe_load(MANIFEST.read_text(encoding="utf-8")))
     job["metadata"]["name"] = name
+    del job["spec"]["schedule"], job["spec"]["timeZone"]
     job["spec"].update(spec)
     container_of(job)["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     return job

@@ -18,7 +18,7 @@ from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

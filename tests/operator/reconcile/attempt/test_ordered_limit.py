@@ -30,7 +30,7 @@ from wattloop_operator.reconcile.attempt.ordered_limit import (
     with_limit_measured,
     with_pod_limit,
 )
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.learning.job_observations import complete_points

@@ -14,7 +14,7 @@ from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.progress import progress_after_output
+from wattloop_operator.reconcile.attempt.report_effect import progress_after_output
 from wattloop_operator.reconcile.learning.decision import sample_decision
 
 LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}

@@ -10,7 +10,7 @@ from typing import Any
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop_operator.domain.progress import FinalMetricPrediction, Progress
 from wattloop_operator.reconcile.attempt.early_stop import is_review_due, review_cost_limit, with_stop_request
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.job.target import unreachable_message
 
 EPOCHS = 50

@@ -10,8 +10,8 @@ from support.backends.model_backend import KilledError, ModelBackend, report
 from wattloop.wire.probe_messages import ProbeReport
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.attempt.progress_summary import MAX_INTERVAL, cost_percent, power_watts, summary_of
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.probe_usage import with_probes
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 

@@ -11,7 +11,7 @@ from support.backends.model_backend import ModelBackend, job, report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import POWER_LIMIT_HELD
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning import job_observations
 
 REFUSAL = (

@@ -15,7 +15,7 @@ from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.progress import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
+from wattloop_operator.reconcile.attempt.report_effect import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.stored_progress import MAX_PROGRESS_BYTES

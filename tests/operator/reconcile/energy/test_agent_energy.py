@@ -19,7 +19,7 @@ from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy
 from wattloop_operator.reconcile.energy.attempt_usage import usage_at_end, usage_of
 from wattloop_operator.reconcile.learning import job_observations

@@ -13,7 +13,7 @@ from support.backends.model_backend import ModelBackend, job, pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuReadingStatus
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds, readings_after
 

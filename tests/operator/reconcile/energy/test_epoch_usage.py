@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import ModelBackend, job, report
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usage
 from wattloop_planner.observations import StartUp

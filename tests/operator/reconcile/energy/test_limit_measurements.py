@@ -16,7 +16,7 @@ from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import profile_conditions
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points, unmeasured_ranks_text
 from wattloop_operator.reconcile.learning.decision import Attempt, decide

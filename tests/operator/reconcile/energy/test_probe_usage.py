@@ -13,7 +13,7 @@ from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE, ProbeChoice, Prob
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import probe_conditions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_operator.reconcile.learning.job_observations import observation_of
 

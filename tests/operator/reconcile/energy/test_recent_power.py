@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from support.backends.model_backend import ModelBackend, job, report
 from wattloop.wire.training_messages import GpuEnergy
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

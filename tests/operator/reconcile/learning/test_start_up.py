@@ -12,7 +12,7 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.costs import default_cost
 
 # Epochs to the target, and the joules and seconds of one epoch. A GPU has at most 400 W.
