@@ -37,7 +37,7 @@ from wattloop_operator.store import Store
 from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline, WaitingPipeline
 
 RANKS = 2
-MAX_PLANNING_SECONDS = 20.0
+MAX_PLANNING_SECONDS = 120.0
 # 64 GPUs of 10 kW, and a counter that steps while an instruction runs.
 MAX_PROCESS_WATTS, COUNTER_STEP_SECONDS = 640_000.0, 1.0
 RENEWAL = RETENTION / 2
