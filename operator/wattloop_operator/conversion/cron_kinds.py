@@ -24,7 +24,7 @@ from wattloop_operator.conversion.training_arguments import (
 from wattloop_operator.conversion.training_containers import TrainingContainers, training_containers
 
 # What the source does not say. A job that still has them starts nothing.
-METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", "0.9", 32
+METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", 0.9, 32
 MAX_RETRIES = 20
 DEFAULT_MAX_EPOCHS = int(Objective.model_fields["max_epochs"].default)
 TEMPLATE = ("spec", "jobTemplate")
@@ -291,10 +291,10 @@ def _objective(arguments: TrainingArguments, result: Conversion) -> dict[str, An
     if arguments.epochs.value is not None:
         objective["maxEpochs"] = arguments.epochs.value
     else:
-        why = _why_unknown(arguments, _names(arguments.epochs))
+        why, place = _why_unknown(arguments.epochs)
         text = (
             f"the number of epochs is not known, because {why}; set objective.maxEpochs (without it, a run ends after "
-            f"{DEFAULT_MAX_EPOCHS}), and pass $(WATTLOOP_MAX_EPOCHS) to the training"
+            f"{DEFAULT_MAX_EPOCHS}), and {place}"
         )
         result.notes.append(Note((), text))
     return objective
@@ -309,20 +309,28 @@ def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, A
         batch_size["scope"] = "PerDevice"
     result.remarks["spec", "batchSize", "candidates"] = "CHECK: powers of two around the default"
     if setting.value is None:
-        why = _why_unknown(arguments, _names(arguments.batch_size, arguments.per_device))
+        why, place = _why_unknown(arguments.batch_size, arguments.per_device)
         result.remarks["spec", "batchSize", "default"] = "SET: the batch size in use so far"
-        text = f"the batch size is not known, because {why}; set it, and pass $(WATTLOOP_BATCH_SIZE) to the training"
+        text = f"the batch size is not known, because {why}; set it, and {place}"
         result.notes.append(Note((), text))
     return batch_size
 
 
-def _why_unknown(arguments: TrainingArguments, several: str) -> str:
-    """Why a number was not found: several names give different ones, or no known name gives one."""
-    if several:
-        return f"{several} give several"
-    related = f" by a known name ({', '.join(arguments.related)} was not taken for it)" if arguments.related else ""
-    return f"no argument and no variable has it{related}"
+def _why_unknown(*settings: ArgumentValue) -> tuple[str, str]:
+    """Why a number was not found, and where to pass it to the training.
 
-
-def _names(*settings: ArgumentValue) -> str:
-    return ", ".join(name for setting in settings for name in sorted(setting.places))
+    Several names give different ones, the known name has something else, or no known name gives one.
+    """
+    pass_it = f"pass $({settings[0].variable}) to the training"
+    places = sorted(place for setting in settings for place in setting.places)
+    if places:
+        is_one = len({container for container, _ in places}) == 1
+        names = [name if is_one else f"{name} of {container}" for container, name in places]
+        return f"{', '.join(names)} give several", pass_it
+    unread = [(each, setting.variable) for setting in settings for each in setting.unread]
+    if unread:
+        names = list(dict.fromkeys(f"$({variable}) as {each.name}" for each, variable in unread))
+        return ", and ".join(each.reason for each, _ in unread), f"pass {', '.join(names)} to the training"
+    related = ", ".join(each for setting in settings for each in setting.related)
+    also = f" by a known name ({related} was not taken for it)" if related else ""
+    return f"no argument and no variable has it{also}", pass_it

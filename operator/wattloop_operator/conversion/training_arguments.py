@@ -9,109 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
-# Names of arguments and variables, in lower case and with underscores.
-GLOBAL_BATCH_SIZE = frozenset(
-    {
-        "batch",
-        "batch_sz",
-        "batch_size",
-        "batchsize",
-        "bs",
-        "bsz",
-        "data_batch_size",
-        "global_batch",
-        "global_batch_size",
-        "ims_per_batch",
-        "mini_batch_size",
-        "minibatch_size",
-        "total_batch_size",
-        "train_batch",
-        "train_batch_size",
-        "train_batchsize",
-        "train_bs",
-        "training_batch_size",
-    }
+from wattloop_operator.conversion.setting_names import (
+    BATCH_SIZE_SETTING,
+    EPOCHS_SETTING,
+    PER_DEVICE_SETTING,
+    setting_of,
 )
-PER_DEVICE_BATCH_SIZE = frozenset(
-    {
-        "batch_size_per_device",
-        "batch_size_per_gpu",
-        "device_batch_size",
-        "imgs_per_gpu",
-        "local_batch_size",
-        "per_device_batch_size",
-        "per_device_train_batch_size",
-        "per_gpu_batch_size",
-        "per_gpu_train_batch_size",
-        "samples_per_gpu",
-        "train_batch_size_per_gpu",
-    }
+from wattloop_operator.conversion.unread_settings import (
+    FLAG,
+    NAME,
+    NUMBER,
+    ONE_NUMBER,
+    UnreadSetting,
+    unread_settings,
 )
-EPOCHS = frozenset(
-    {
-        "epoch",
-        "epoch_num",
-        "epochs",
-        "epochs_num",
-        "max_epoch",
-        "max_epochs",
-        "max_num_epochs",
-        "n_epoch",
-        "n_epochs",
-        "nb_epoch",
-        "nb_epochs",
-        "nepochs",
-        "num_epoch",
-        "num_epochs",
-        "num_train_epoch",
-        "num_train_epochs",
-        "num_training_epochs",
-        "number_of_epochs",
-        "total_epoch",
-        "total_epochs",
-        "train_epoch",
-        "train_epochs",
-        "training_epochs",
-    }
-)
+
 # One letter, which other programs have for something else: `git clone -b 2`.
 SHORT_BATCH_SIZE = "-b"
 # Names that other programs have, too: `dd bs=1024`.
 OF_OTHER_PROGRAMS = frozenset({"b", "bs"})
-# Parts of a name that say of what it is not.
-NOT_TRAINING = re.compile(r"^(?:val|valid|validation|eval|evaluation|test|predict|inference)(?:_|$)", re.IGNORECASE)
-# `--name 64`, `--name=64`, as for Hydra `training.name=64`, as for Detectron2 `TRAINING.NAME 64`, or in JSON
-# `"name": 64`, alone or inside a shell's command line.
-ARGUMENT = re.compile(
-    r"(?<![\w.-])(?P<name>--?[A-Za-z][\w.-]*(?=[= \t\\])|\+{0,2}[A-Za-z][\w./]*(?==)|[A-Za-z]\w*(?:\.\w+)+(?=[ \t])"
-    r"|[A-Za-z]\w*(?=[\"'][ \t]*:))"
-    r"(?:=|(?:[ \t]|\\\n)+|[\"'][ \t]*:[ \t]*)[\"']?(?P<value>[1-9][0-9]{0,8})(?![\w.])"
-)
-NUMBER = re.compile(r"^[1-9][0-9]{0,8}$")
-FLAG = re.compile(r"^(--?[A-Za-z][\w.-]*|[A-Za-z]\w*(?:\.\w+)+)$")
+ARGUMENT = re.compile(rf"{NAME}[\"']?(?P<value>{NUMBER})(?![\w.])")
 # Where a command ends in a shell's command line.
 COMMAND_END = re.compile(r"[;&|\n]")
 TRAINING_PROGRAM = re.compile(r"python|\.py\b|train|torchrun|accelerate|deepspeed", re.IGNORECASE)
-# What an argument's name may have to do with a setting that it does not have.
-RELATED = re.compile(r"batch|epoch", re.IGNORECASE)
 MAX_RELATED = 4
 MAX_COMMAND_CHARACTERS = 2048
 CONTAINERS, INIT_CONTAINERS = "containers", "initContainers"
 MAX_DEPTH = 40
-
-
-def _plain(name: str) -> str:
-    """A name without what differs between ways to write it: batch_size, batch-size, batchSize."""
-    return name.replace("-", "").replace("_", "").lower()
-
-
-SETTINGS = (
-    dict.fromkeys(map(_plain, GLOBAL_BATCH_SIZE), "batch_size")
-    | dict.fromkeys(map(_plain, PER_DEVICE_BATCH_SIZE), "per_device")
-    | dict.fromkeys(map(_plain, EPOCHS), "epochs")
-)
 
 
 @dataclass
@@ -121,12 +49,16 @@ class ArgumentValue:
     Attributes:
         variable: Wattloop's variable in its place.
         values: The numbers found.
-        places: Names of the arguments or variables with them.
+        places: Containers, and names of the arguments or variables with them.
+        related: Arguments and variables that may have the setting by another name, with their numbers.
+        unread: Arguments and variables that have the setting, but no number.
     """
 
     variable: str
     values: set[int] = field(default_factory=set)
-    places: set[str] = field(default_factory=set)
+    places: set[tuple[str, str]] = field(default_factory=set)
+    related: list[str] = field(default_factory=list)
+    unread: list[UnreadSetting] = field(default_factory=list)
 
     @property
     def value(self) -> int | None:
@@ -142,30 +74,32 @@ class TrainingArguments:
         batch_size: The batch size of all devices.
         per_device: The batch size of one device.
         epochs: The number of epochs.
-        related: Arguments and variables that may have a setting by another name, with their numbers.
-        has_short: Whether `-b` has the batch size, because no longer name has it.
+        aliases: Names of variables from which an argument has a setting, with it; None: from which it has several.
+        short: Containers whose `-b` has the batch size, because no longer name in them has it.
     """
 
     batch_size: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_BATCH_SIZE"))
     per_device: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_PER_DEVICE_BATCH_SIZE"))
     epochs: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_MAX_EPOCHS"))
-    related: list[str] = field(default_factory=list)
-    has_short: bool = False
+    aliases: dict[str, str | None] = field(default_factory=dict)
+    short: set[str] = field(default_factory=set)
 
     @property
     def is_any(self) -> bool:
         """Whether a number of any setting was found."""
         return any(each.values for each in (self.batch_size, self.per_device, self.epochs))
 
-    def setting_of(self, name: str) -> ArgumentValue | None:
-        """The setting that an argument or a variable of this name has, or None."""
+    def setting_of(self, container: str, name: str) -> ArgumentValue | None:
+        """The setting that an argument or a variable of this name has in a container, or None."""
         if name == SHORT_BATCH_SIZE:
-            return self.batch_size if self.has_short else None
-        *outer, last = re.split(r"[./]", name.lstrip("-+"))
-        if any(map(NOT_TRAINING.match, outer)):
-            return None
-        setting = SETTINGS.get(_plain(last))
-        return {"batch_size": self.batch_size, "per_device": self.per_device, "epochs": self.epochs}.get(setting or "")
+            return self.batch_size if container in self.short else None
+        setting = self.aliases[name] if name in self.aliases else setting_of(name)
+        return None if setting is None else self.by_name[setting]
+
+    @property
+    def by_name(self) -> dict[str, ArgumentValue]:
+        """The settings by their names."""
+        return {BATCH_SIZE_SETTING: self.batch_size, PER_DEVICE_SETTING: self.per_device, EPOCHS_SETTING: self.epochs}
 
 
 def find_arguments(spec: dict[str, Any], names: Collection[str] | None = None) -> TrainingArguments:
@@ -182,24 +116,38 @@ def find_arguments(spec: dict[str, Any], names: Collection[str] | None = None) -
         (64, 10)
     """
     found = TrainingArguments()
-    _replace_values(spec, names, lambda name, value: _note(found, name, value))
-    if not found.batch_size.values and not found.per_device.values:
-        found.has_short = True
-        _replace_values(
-            spec, names, lambda name, value: _note(found, name, value) if name == SHORT_BATCH_SIZE else value
-        )
-        found.has_short = bool(found.batch_size.values)
+    program = spec.get("entrypoint")
+    for each in chain.from_iterable(map(unread_settings, ({"command": [program]}, *_training_containers(spec, names)))):
+        found.by_name[each.setting].unread.append(each)
+        if each.variable:
+            is_other = found.aliases.setdefault(each.variable, each.setting) != each.setting
+            found.aliases[each.variable] = None if is_other else each.setting
+    of_short: list[tuple[str, str]] = []
+
+    def note(container: str, name: str, value: str) -> str:
+        if name == SHORT_BATCH_SIZE:
+            of_short.append((container, value))
+        else:
+            _note(found, container, name, value)
+        return value
+
+    _replace_values(spec, names, note)
+    has_longer = {container for each in (found.batch_size, found.per_device) for container, _ in each.places}
+    found.short = {container for container, _ in of_short} - has_longer
+    for container, value in of_short:
+        _note(found, container, SHORT_BATCH_SIZE, value)
     return found
 
 
-def _note(found: TrainingArguments, name: str, value: str) -> str:
-    setting = found.setting_of(name)
+def _note(found: TrainingArguments, container: str, name: str, value: str) -> None:
+    setting = found.setting_of(container, name)
     if setting is not None:
-        setting.values.add(int(value))
-        setting.places.add(name)
-    elif RELATED.search(name) and len(found.related) < MAX_RELATED:
-        found.related.append(f"{name} {value}")
-    return value
+        setting.values.add(int(value.partition(".")[0]))
+        setting.places.add((container, name))
+        return
+    for part, related in (("batch", found.batch_size.related), ("epoch", found.epochs.related)):
+        if part in name.lower() and len(related) < MAX_RELATED:
+            related.append(f"{name} {value}")
 
 
 def replace_arguments(spec: dict[str, Any], found: TrainingArguments, names: Collection[str] | None = None) -> None:
@@ -211,22 +159,32 @@ def replace_arguments(spec: dict[str, Any], found: TrainingArguments, names: Col
         names: The containers that count; None: all of them.
     """
 
-    def replace(name: str, value: str) -> str:
-        setting = found.setting_of(name)
+    def replace(container: str, name: str, value: str) -> str:
+        setting = found.setting_of(container, name)
         return value if setting is None or setting.value is None else f"$({setting.variable})"
 
     _replace_values(spec, names, replace)
 
 
-def _replace_values(spec: dict[str, Any], names: Collection[str] | None, replace: Callable[[str, str], str]) -> None:
-    """Call `replace` with name and number of each argument and variable, and put its result in place of the number."""
-    program = spec.get("entrypoint")
-    if isinstance(program, str):
-        (spec["entrypoint"],) = _words([program], replace)
+def _training_containers(spec: dict[str, Any], names: Collection[str] | None) -> Iterator[dict[str, Any]]:
     # Init containers do not get Wattloop's variables.
     for container in containers_in(spec, (CONTAINERS,)):
-        if names is not None and container.get("name") not in names:
-            continue
+        if names is None or container.get("name") in names:
+            yield container
+
+
+def _replace_values(
+    spec: dict[str, Any], names: Collection[str] | None, replace_in: Callable[[str, str, str], str]
+) -> None:
+    """Put the result of a function in place of the number of each argument and variable.
+
+    The function gets the container, the name and the number.
+    """
+    program = spec.get("entrypoint")
+    if isinstance(program, str):
+        (spec["entrypoint"],) = _words([program], partial(replace_in, "entrypoint"))
+    for container in _training_containers(spec, names):
+        replace = partial(replace_in, str(container.get("name")))
         for key in ("command", "args"):
             words = container.get(key)
             if isinstance(words, list) and all(isinstance(word, str) for word in words):
@@ -234,7 +192,7 @@ def _replace_values(spec: dict[str, Any], names: Collection[str] | None, replace
         variables = container.get("env")
         for each in variables if isinstance(variables, list) else ():
             value = each.get("value") if isinstance(each, dict) else None
-            if isinstance(value, str) and NUMBER.match(value):
+            if isinstance(value, str) and ONE_NUMBER.match(value):
                 each["value"] = replace(str(each.get("name")), value)
             elif isinstance(value, str):
                 # Arguments, such as those of TRAIN_ARGS. Wattloop's variables come before it, as a reference needs.
@@ -250,7 +208,7 @@ def _words(words: list[str], replace: Callable[[str, str], str]) -> Iterator[str
     before = ""
     for word in words:
         flag = FLAG.match(before)
-        yield replace(before, word) if flag is not None and NUMBER.match(word) else ARGUMENT.sub(replaced, word)
+        yield replace(before, word) if flag is not None and ONE_NUMBER.match(word) else ARGUMENT.sub(replaced, word)
         before = word
 
 

@@ -42,6 +42,11 @@ def container(command: str | list[str]) -> dict[str, Any]:
         ("gunicorn -b 8000; python train.py --max-batch-tokens 4096", None, None),
         ("python train.py --start-epoch 5 --save_every_epochs 2 --warmup-epochs 3", None, None),
         ("python train.py --batch-size 64.5 --epochs 1e3", None, None),
+        (["run_glue.py", "--train_batch_size", "32", "--num_train_epochs", "3.0"], 32, 3),
+        ("python run_glue.py --num_train_epochs=3.0 --train_batch_size 32.05", None, 3),
+        ('N=64; python train.py --batch-size $N --epochs "${EP}"; EP=3', 64, 3),
+        ("N=64; python train.py --batch-size $N --epochs $N", None, None),
+        ("BATCH_SIZE=${BATCH_SIZE:-64}; python train.py --batch-size $BATCH_SIZE", None, None),
     ],
 )
 def test_a_number_is_found_by_its_name(command: str | list[str], batch_size: int | None, epochs: int | None) -> None:
@@ -65,6 +70,66 @@ def test_arguments_in_a_variable_are_found_and_replaced() -> None:
     assert spec["containers"][0]["env"] == [{"name": "ARGS", "value": "--batch-size $(WATTLOOP_BATCH_SIZE) --lr 3"}]
 
 
+@pytest.mark.parametrize("word", ["{name}=$({variable})", "{name} ${variable}", '{name} "${{{variable}}}"'])
+def test_a_variable_from_which_an_argument_has_a_setting_has_it_whatever_its_name(word: str) -> None:
+    spec = container(
+        "train "
+        + word.format(name="--per-device-batch-size", variable="BATCH_SIZE")
+        + " "
+        + word.format(name="--epochs", variable="EP")
+    )
+    variables = [{"name": "BATCH_SIZE", "value": "8"}, {"name": "EP", "value": "5"}]
+    spec["containers"][0]["env"] = variables
+    found = find_arguments(spec)
+    assert (found.per_device.value, found.batch_size.value, found.epochs.value) == (8, None, 5)
+    replace_arguments(spec, found)
+    assert [each["value"] for each in variables] == ["$(WATTLOOP_PER_DEVICE_BATCH_SIZE)", "$(WATTLOOP_MAX_EPOCHS)"]
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "reason"),
+    [
+        ("train --batch-size=1e3", {}, "--batch-size 1e3 is not written as a whole number above 0"),
+        (["train", "--batch-size", "auto"], {}, "--batch-size auto is not written as a whole number above 0"),
+        ("train", {"name": "BATCH_SIZE", "value": "1e3"}, "BATCH_SIZE 1e3 is not written as a whole number above 0"),
+        (
+            "B=${B:-64}; train --batch-size ${B}",
+            {},
+            "--batch-size has it from the shell variable B (64 where that is not set)",
+        ),
+        (
+            "BATCH_SIZE=${BATCH_SIZE:-64} train",
+            {},
+            "BATCH_SIZE has it from the shell variable BATCH_SIZE (64 where that is not set)",
+        ),
+        ("train --batch-size=$(B)", {}, "--batch-size has it from the variable B"),
+        (
+            "train --batch-size=$(B)",
+            {"name": "B", "value": "1e3"},
+            "--batch-size has it from the variable B, which is '1e3'",
+        ),
+        (
+            "train",
+            {"name": "BATCH_SIZE", "valueFrom": {"configMapKeyRef": {"name": "h", "key": "bs"}}},
+            "the variable BATCH_SIZE is from key bs of the ConfigMap h",
+        ),
+        (
+            "train --batch-size=$(BATCH_SIZE)",
+            {"name": "BATCH_SIZE", "valueFrom": {"secretKeyRef": {"name": "h", "key": "bs"}}},
+            "--batch-size has it from the variable BATCH_SIZE, which is from key bs of the Secret h",
+        ),
+    ],
+)
+def test_why_a_known_name_has_no_number_is_said(
+    command: str | list[str], variable: dict[str, Any], reason: str
+) -> None:
+    spec = container(command)
+    spec["containers"][0]["env"] = [variable]
+    found = find_arguments(spec)
+    assert found.batch_size.value is None
+    assert [each.reason for each in found.batch_size.unread] == [reason]
+
+
 def test_only_what_was_found_is_replaced() -> None:
     spec = container("git clone -b 2 a && dd bs=7 if=a && python train.py -b 256 -j 8 --eval-batch-size 9")
     before = copy.deepcopy(spec)
@@ -76,10 +141,12 @@ def test_only_what_was_found_is_replaced() -> None:
 
 
 def test_a_long_command_is_read_in_time_that_grows_with_its_length() -> None:
-    found = find_arguments(container("train " + "-b 2 " * 20_000 + "a." * 20_000 + "--a" * 20_000))
+    found = find_arguments(
+        container("train " + "-b 2 " * 20_000 + "a." * 20_000 + "--a" * 20_000 + " --b $a=${" * 9_000)
+    )
     assert found.batch_size.value == 2
 
 
 def test_what_looks_like_a_setting_and_was_not_taken_is_kept_for_the_message() -> None:
     found = find_arguments(container("python train.py --eval-batch-size 9 --start_epoch=3 --lr 5"))
-    assert found.related == ["--eval-batch-size 9", "--start_epoch 3"]
+    assert (found.batch_size.related, found.epochs.related) == (["--eval-batch-size 9"], ["--start_epoch 3"])

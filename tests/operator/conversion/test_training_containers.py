@@ -51,6 +51,24 @@ def test_the_batch_size_of_a_helper_is_not_that_of_the_training(
     assert spec["template"]["spec"]["template"]["spec"]["containers"][0] == server
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "batch_size", "reason"),
+    [
+        ("-b 64", "--bs=32", 32, "-b of first, --bs of second give several"),
+        ("--bs=64", "--bs=16", 32, "--bs of first, --bs of second give several"),
+        ("--bs=64", "-b 64", 64, ""),
+    ],
+)
+def test_containers_that_train_with_several_batch_sizes_leave_it_unknown(
+    first: str, second: str, batch_size: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = {"first": f"train.py {first}", "second": f"train.py {second}"}
+    containers = [{**BY_GPU, "name": name, "command": ["sh", "-c", each]} for name, each in commands.items()]
+    spec, messages = job_and_messages(tmp_path, capsys, *containers)
+    assert spec["batchSize"]["default"] == batch_size
+    assert f"the batch size is not known, because {reason}" in messages if reason else "batch size" not in messages
+
+
 def test_which_of_several_containers_trains_is_said_to_be_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
