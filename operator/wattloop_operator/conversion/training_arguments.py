@@ -32,7 +32,7 @@ from wattloop_operator.conversion.unread_settings import (
 SHORT_BATCH_SIZE = "-b"
 # Names that other programs have, too: `dd bs=1024`.
 OF_OTHER_PROGRAMS = frozenset({"b", "bs"})
-ARGUMENT = re.compile(rf"{NAME}[\"']?(?P<value>{NUMBER})(?![\w.])")
+ARGUMENT = re.compile(rf"{NAME}[\"']?(?P<value>{NUMBER})(?![\w.]|,[0-9])")
 # Where a command ends in a shell's command line.
 COMMAND_END = re.compile(r"[;&|\n]")
 TRAINING_PROGRAM = re.compile(r"python|\.py\b|train|torchrun|accelerate|deepspeed", re.IGNORECASE)

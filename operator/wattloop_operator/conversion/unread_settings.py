@@ -22,7 +22,10 @@ NUMBER = r"[1-9][0-9]{0,8}(?:\.0{1,9})?"
 ONE_NUMBER = re.compile(rf"{NUMBER}\Z")
 FLAG = re.compile(r"(--?[A-Za-z][\w.-]*|[A-Za-z]\w*(?:\.\w+)+)\Z")
 # A value, of which the search for the next name takes nothing: it may be a name itself.
-_ANY_VALUE = re.compile(rf"{NAME}[\"']?(?=(?P<value>[^\s\"',;|&-][^\s\"',;|&]{{0,99}}))")
+_ANY_VALUE = re.compile(
+    rf"{NAME}[\"']?(?=(?P<value>\$\([^)\n]{{1,99}}\)+|\{{\{{[^}}\n]{{1,99}}\}}\}}"
+    r"|[^\s\"',;|&-][^\s\"';|&]{0,99}))"
+)
 _ONE_WORD = re.compile(r"[^\s\"'-]\S{0,99}\Z")
 # Of Kubernetes `$(NAME)`; of a shell `$NAME`, `${NAME}` and `${NAME:-64}`.
 _REFERENCE = re.compile(
@@ -90,7 +93,10 @@ def _named_values(words: list[str], texts: list[str]) -> Iterator[tuple[str, str
         if FLAG.match(before) and _ONE_WORD.match(word):
             yield before, word
     for text in texts:
-        yield from ((each["name"], each["value"]) for each in _ANY_VALUE.finditer(text))
+        for each in _ANY_VALUE.finditer(text):
+            # Without what ends it in JSON.
+            value = each["value"].rstrip(",")
+            yield each["name"], value if "{" in value else value.rstrip("}]" if "[" not in value else "}")
 
 
 def _variables(variables: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -108,11 +114,14 @@ def _unread(
         return UnreadSetting(setting, name, f"{name} {value} is not written as a whole number above 0")
     variable = reference["kubernetes"] or reference["shell"] or reference["braced"]
     default, entry = reference["default"], variables.get(variable)
+    if entry is None and reference["kubernetes"]:
+        # Kubernetes leaves it as it is, and a shell takes it for a command.
+        return UnreadSetting(setting, name, f"{name} has it from {value}, which env does not have", variable)
     reason = f"{name} has it from the {'' if reference['kubernetes'] else 'shell '}variable {variable}"
     if entry is not None:
         origin = _origin(entry) or f"{str(entry.get('value', ''))!r}"
         return UnreadSetting(setting, name, f"{reason}, which is {origin}", variable)
-    if default is None and not reference["kubernetes"]:
+    if default is None:
         pattern = re.compile(_DEFAULT.format(name=variable))
         default = next((each[1] for each in map(pattern.search, texts) if each is not None), None)
     also = "" if default is None else f" ({default} where that is not set)"

@@ -103,6 +103,7 @@ def test_a_cron_job_keeps_its_schedule_policies_and_template(convert: Converter)
 def test_a_job_whose_target_is_not_set_is_suspended(convert: Converter) -> None:
     job, _ = convert.job(CRON_JOB)
     assert job["spec"]["suspend"] is True
+    assert job["spec"]["objective"]["target"]["threshold"] == 0.9
 
 
 @pytest.mark.parametrize(

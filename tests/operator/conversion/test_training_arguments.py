@@ -102,7 +102,10 @@ def test_a_variable_from_which_an_argument_has_a_setting_has_it_whatever_its_nam
             {},
             "BATCH_SIZE has it from the shell variable BATCH_SIZE (64 where that is not set)",
         ),
-        ("train --batch-size=$(B)", {}, "--batch-size has it from the variable B"),
+        ("train --batch-size=$(B)", {}, "--batch-size has it from $(B), which env does not have"),
+        ("train --batch-size $(cat /b)", {}, "--batch-size $(cat /b) is not written as a whole number above 0"),
+        ("train --batch-size 64,128", {}, "--batch-size 64,128 is not written as a whole number above 0"),
+        ("train '{\"batch_size\": auto}'", {}, "batch_size auto is not written as a whole number above 0"),
         (
             "train --batch-size=$(B)",
             {"name": "B", "value": "1e3"},
