@@ -99,6 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
             readings.append(reading)
 
     simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
+    processors, origin_advice = _processors() if simulation is None and not has_driver() else (None, "")
     local_run = LocalRun(
         source=arguments.file,
         job=job,
@@ -106,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         database=arguments.database,
         recurrences=recurrences_of(job, arguments.recurrences),
         simulation=simulation,
-        processors=_processors() if simulation is None and not has_driver() else None,
+        processors=processors,
         seed=arguments.seed,
         tariffs=None if arguments.tariff is None else read_tariffs(arguments.tariff),
         draws_plots=arguments.plots,
@@ -129,7 +130,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
     results = "Table with the whole reasons, and plots" if arguments.plots else "Table with the whole reasons"
-    stderr.print(f"\n{summary(history)}\n{results}: {output}")
+    # What the beginning says is not said again.
+    sentences = [each for each in summary(history).splitlines() if each != origin_advice]
+    stderr.print("\n".join(["", *sentences, f"{results}: {output}"]))
     for reading in readings:
         stderr.print(f"Read from the output, first: {reading}")
     stderr.print(f"In a browser: {_command('ui', '--database', arguments.database or str(output), '--open')}")
@@ -177,13 +180,15 @@ def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None])
 
 def _print_table(history: JobHistory) -> None:
     """Print a line for each attempt on stdout, without control characters."""
-    from wattloop_operator.history.energy_origin import energy_note
+    from wattloop_operator.history.energy_origin import NOTES, EnergyOrigin, energy_note
     from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
 
     attempts = ended_attempts(history)
     lines = [line_text(each, PLAIN_WIDTH, history.units) for each in attempts]
     lines = [header(PLAIN_WIDTH, history.units), *lines] if lines else []
-    lines += [note] if (note := energy_note([each.row.energy_origin for each in attempts])) else []
+    note = energy_note([each.row.energy_origin for each in attempts])
+    # The table has a dash for each energy that is not known.
+    lines += [note] if note not in ("", NOTES[EnergyOrigin.UNKNOWN]) else []
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
@@ -205,15 +210,16 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
     return replace(simulation, real_time=True)
 
 
-def _processors() -> LocalProcessorMeter:
-    """The processors of a machine without a GPU."""
+def _processors() -> tuple[LocalProcessorMeter, str]:
+    """The processors of a machine without a GPU, and what a reader of their energies must know, which is printed."""
     from wattloop_operator.history.energy_origin import EnergyOrigin, energy_advice
     from wattloop_operator.local.processor_agent import LocalProcessorMeter
 
     meter = LocalProcessorMeter()
     origin = EnergyOrigin.PROCESSOR if meter.is_readable else EnergyOrigin.UNKNOWN
-    sys.stderr.write(f"{energy_advice([origin])}\n")
-    return meter
+    advice = energy_advice([origin])
+    sys.stderr.write(f"{advice}\n")
+    return meter, advice
 
 
 COMMAND = Command(

@@ -108,14 +108,18 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
 
 
 @pytest.mark.processes
-def test_the_command_simulates_no_gpu_by_itself(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("rapl")
+def test_the_command_simulates_no_gpu_by_itself_and_says_once_that_there_is_none(tmp_path: Path) -> None:
     if has_nvidia_driver():
         pytest.skip("this machine has an NVIDIA driver")
     local_job = LocalJob(tmp_path / "run")
-    local_job.folder.mkdir()
-    manifest = local_job.job(SCRIPT, suspend=True)
+    manifest = local_job.job(SCRIPT, reporting={"source": "Logs"})
     program = "import sys; from wattloop.commands.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "run", str(manifest), "--output", str(local_job.output)]
+    command += ["--recurrences", "1", "--no-plots"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.startswith("no GPU")
+    assert " reached " in ended.stdout
+    assert ended.stderr.count(ended.stderr.splitlines()[0]) == 1
+    assert "no readable RAPL counter" not in ended.stdout
     assert not (local_job.output / "simulated-gpus").exists()
