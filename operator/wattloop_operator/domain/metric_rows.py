@@ -28,7 +28,8 @@ from wattloop_operator.domain.unread_lines import UnreadLine
 
 DELIMITERS = (",", ";", "\t")
 # Names of a column that counts steps or batches: a value beside it may be of some batches.
-STEPS = frozenset({"step", "steps", "global_step", "batch", "iter", "iteration", "iterations", "batch_idx"})
+STEPS = frozenset({"step", "steps", "global_step", "batch", "batches", "batch_idx", "it", "itr", "iter", "iters"})
+STEPS |= {"iteration", "iterations", "updates", "num_updates"}
 # Rows that count; a file with more is no log of evaluations.
 MAX_EVALUATIONS = 1_000_000
 MAX_NAMES_QUOTED = 12

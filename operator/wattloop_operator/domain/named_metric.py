@@ -17,7 +17,8 @@ from typing import Any
 
 import re2
 
-from wattloop_operator.domain.progress_bar import is_of_step, step_count_of
+from wattloop_operator.domain.progress_bar import step_count_of
+from wattloop_operator.domain.step_line import is_of_step
 from wattloop_operator.domain.training_data import (
     EVALUATION,
     is_of_evaluation,

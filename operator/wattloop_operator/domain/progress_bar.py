@@ -2,7 +2,6 @@
 
 A bar such as tqdm's shows the mean of the batches so far, or the evaluation of the epoch before, beside the number of
 the epoch that has begun. Neither is an evaluation of this epoch. The full bar has what the script prints at its end.
-A line of a step or a batch, which the script prints itself, has the metric of some batches.
 """
 
 from __future__ import annotations
@@ -39,16 +38,6 @@ _STEP_FORMS = tuple(
         rf"{_BRACKET}\s*\]\s*(?i:eta)\b",
     )
 )
-# "Batch [100]", "global_step=100", '"step": 100', "[1,  2000] loss: 2.1". A batch=64 behind the metric is its size.
-_STEP_NUMBER = re2.compile(
-    r"(?i)(?:^|[^A-Za-z0-9_/.-])(?:"
-    r"[\"']?(?:global[ _]?step|steps?|iters?|iterations?|itr|mini-?batch|num_updates|updates?)[\"']?"
-    r"(?:\([a-z]+\))?[\s:=#\[(]*[0-9]+(?:$|[^A-Za-z0-9_.%]|\.(?:$|\s))"
-    r"|[\"']batch[\"']\s*:\s*[0-9]|batch[\s#]*[\[(]\s*[0-9]|batch\s+#?[0-9]"
-    r"|(?:after|at)\s+[0-9]+\s+(?:steps|iterations|batches)\b)"
-    r"|^\s*\[\s*[0-9]+\s*,\s*[0-9]+\s*\]\s"
-)
-_BATCH_BEFORE = re2.compile(r"(?i)(?:^|[^A-Za-z0-9_/.-])batch(?:_?idx)?\s*[:=]\s*[0-9]")
 _BLOCKS = r"━╸╺─▁▂▃▄▅▆▇█▉▊▋▌▍▎▏░▒▓■□⣿⣷⣀"
 _PERCENT = r"(?P<percent>[0-9]{1,3})(?:\.[0-9]+)?\s?%"
 _BAR_FORMS = tuple(
@@ -125,11 +114,11 @@ def progress_bar_of(text: str) -> ProgressBar | None:
     """
     if _MAY_BE_BAR.search(text) is None:
         return None
-    return _bar_of(text) or step_count_of(text)
+    return drawn_bar_of(text) or step_count_of(text)
 
 
-def _bar_of(text: str) -> ProgressBar | None:
-    """The bar that a library draws, and draws again."""
+def drawn_bar_of(text: str) -> ProgressBar | None:
+    """The bar that a library draws, and draws again; None if a line has none."""
     for form in _BAR_FORMS:
         found = form.search(text)
         if found is None:
@@ -155,19 +144,3 @@ def step_count_of(text: str) -> ProgressBar | None:
         if found is not None:
             return ProgressBar(found.group("done"), found.group("total"))
     return None
-
-
-def is_of_step(text: str, before: str) -> bool:
-    """Whether a line is of a step or a batch.
-
-    Args:
-        text: The text of the line.
-        before: What stands before the metric's name.
-
-    Example:
-        >>> [is_of_step(text, "") for text in ("Epoch[0] Batch [100] accuracy=0.99", "accuracy=0.9 batch=64")]
-        [True, False]
-    """
-    if _STEP_NUMBER.search(text) is not None or _BATCH_BEFORE.search(before) is not None:
-        return True
-    return step_count_of(text) is not None and _bar_of(text) is None

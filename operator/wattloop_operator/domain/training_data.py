@@ -12,8 +12,8 @@ import re
 
 TRAINING = r"train(?:ing)?|trn"
 EVALUATION = (
-    r"val|vali|valid|validate|validation|validating|test|testing|eval|evaluation|evaluating|dev|held-?out|holdout"
-    r"|inference"
+    r"val|vali|valid|validated?|validation|validating|test|tested|testing|eval|evaluated?|evaluation|evaluating|dev"
+    r"|held-?out|holdout|inference"
 )
 # The levels of logging; a word next to one may be the name of a logger.
 _LEVEL = r"DEBUG|INFO|WARNING|ERROR"
@@ -23,12 +23,22 @@ _LEVEL = r"DEBUG|INFO|WARNING|ERROR"
 _PHASE = re.compile(
     rf"(?i)(?<![\w./-])(?:"
     rf"(?P<training>(?:{TRAINING})(?:_(?:inner|step|epoch|batch)(?!\w|[\"']?\s*[=:]))?)"
-    rf"(?!\w|/|:\w+:\d+\s[-|]|[.-](?!set\b)\S|[\"']?\s*[=:]\s*[\"']?(?:(?:false|no)\b|0\s*(?:[,;}})\"']|$)))"
+    rf"(?!\w|/|:(?:\w+|<\w+>):\d+\s[-|]|[.-](?!set\b)\S|[\"']?\s*[=:]\s*[\"']?(?:(?:false|no)\b|0\s*(?:[,;}})\"']|$)))"
     rf"|(?:{EVALUATION})(?![A-Za-z0-9]|[.-]\S))"
 )
 _LOGGER_BEFORE = re.compile(rf"\b(?:{_LEVEL}):$")
 _LEVEL_AFTER = re.compile(rf"\b(?:{_LEVEL})\b")
 _LOGGER_CHARACTERS = 20
+# The name of a function beside its line, behind a level, __main__ or a file: "INFO | __main__:train:42",
+# "main.py:train:42", "[main.py:42 - train()]", "train() (main.py:42)".
+_FUNCTION_BEFORE = re.compile(
+    rf"(?:\b(?:{_LEVEL}|CRITICAL|SUCCESS|TRACE)\b[\s|:\[\]-]{{1,12}}[\w.]{{1,60}}|\b__main__|\b\w{{1,60}}\.py):$"
+)
+_LINE_AFTER = re.compile(r":\d+(?![\w.%/])")
+_FILE_BEFORE = re.compile(r"\.py:\d{1,6}[\s:|-]{1,6}$")
+_CALL_AFTER = re.compile(r"\(\)")
+_FILE_AFTER = re.compile(r"(?:\(\))?[\s:|-]{0,4}[\[(]?\w+\.py:\d+")
+_PREFIX_CHARACTERS = 90
 # What directly follows makes a time, a number of samples or a sentence of the word.
 _OTHER_VALUE = re.compile(r"(?i)\s+(?:time|samples|examples|took|finish(?:ed)?|done|ended|over|complete[d]?|until)\b")
 _FIELD = re.compile(
@@ -108,7 +118,14 @@ def is_of_training_data(before: str, after: str) -> bool:
 
 
 def _is_loggers(before: str, found: re.Match[str]) -> bool:
-    """Whether the word is the name of a logger: ``INFO:train:``, ``train - INFO - ``."""
+    """Whether the word is the name of a logger or a function: ``INFO:train:``, ``train - INFO - ``."""
     if before.startswith(":", found.end()) and _LOGGER_BEFORE.search(before, max(found.start() - 10, 0), found.start()):
+        return True
+    start, end = max(found.start() - _PREFIX_CHARACTERS, 0), found.end()
+    if _LINE_AFTER.match(before, end) and _FUNCTION_BEFORE.search(before, start, found.start()):
+        return True
+    if _FILE_AFTER.match(before, end) or (
+        _CALL_AFTER.match(before, end) and _FILE_BEFORE.search(before, start, found.start())
+    ):
         return True
     return _LEVEL_AFTER.search(before, found.end(), found.end() + _LOGGER_CHARACTERS) is not None

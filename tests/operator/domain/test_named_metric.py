@@ -69,6 +69,11 @@ ACCURACY = NamedMetric("accuracy", is_fraction=True)
         "train:loss:0.1 accuracy:0.99",
         "INFO:train loss=0.1 accuracy=0.99",
         "accuracy: 0.99 (train) accuracy: 0.71 (val)",
+        # The name of a logger, or a message that begins so.
+        "2026-01-01 INFO train epoch=1 accuracy=0.99",
+        "INFO | __main__:main:42 - train:42 accuracy=0.99",
+        "Epoch:train:42 - accuracy=0.99",
+        "train() accuracy=0.99",
     ],
 )
 def test_a_value_that_may_be_of_the_training_data_does_not_count(line: str) -> None:
@@ -100,6 +105,12 @@ def test_a_value_that_may_be_of_the_training_data_does_not_count(line: str) -> N
         "INFO:train:Epoch: 3 accuracy=0.71",
         "2026-01-01 12:00:00,123 - train - INFO - Epoch 3 accuracy: 0.71",
         "2026-01-01 12:00:00.123 | INFO     | train:main:30 - Epoch 3 accuracy: 0.71",
+        "2026-01-01 00:00:00.000 | SUCCESS  | app.loop:train:42 - epoch=1 accuracy=0.71",
+        "__main__:train:42 epoch=1 accuracy=0.71",
+        "INFO | train:<module>:42 - epoch=1 accuracy=0.71",
+        "[main.py:train:42] epoch=1 accuracy=0.71",
+        "[main.py:42 - train()] epoch=1 accuracy=0.71",
+        "INFO train (main.py:42) epoch=1 accuracy=0.71",
         "Training finished after 3 epochs, accuracy: 0.71",
         "Training complete. accuracy: 0.71",
         "pre-training accuracy: 0.71",
@@ -142,7 +153,10 @@ def test_a_share_in_percent_counts_where_the_threshold_may_be_in_percent(is_frac
     assert NamedMetric("accuracy", is_fraction=is_fraction).value("accuracy: 81 percent").number == number
 
 
-@pytest.mark.parametrize("part", ["train accuracy=1 ", "accuracy=1 train ", "train ", "a", "a=1", ": ", "1", "1a"])
+@pytest.mark.parametrize(
+    "part",
+    ["train accuracy=1 ", "accuracy=1 train ", "train ", "a", "a=1", ": ", "1", "1a", "1/2 ", "1/1 it ", "samples 1 "],
+)
 def test_no_line_takes_long(part: str) -> None:
     long = part * (16_000 // len(part))
     began_seconds = time.process_time()

@@ -173,6 +173,25 @@ def test_of_a_value_and_its_average_only_the_average_counts(output: Output) -> N
         "[01/01 00:00:00 d2.utils.events]:  eta: 0:01  iter: 100  accuracy: 0.99",
         "After 1000 steps accuracy=0.99",
         "Epoch: 3 [60000/60000 (100%)]  accuracy: 0.99",
+        # A part of an epoch, with or without a word for what is counted.
+        "| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 10.0 | accuracy  0.99 | ppl  12.1",
+        "epoch 1 | 200/2983 | accuracy: 0.99",
+        "epoch 1/10 200/2983 accuracy=0.99",
+        "1/2983 | epoch 2 | accuracy: 0.99",
+        "[1/10][200/2983] accuracy: 0.99",
+        "Epoch [1][200]\taccuracy: 0.99",
+        "Epoch 1 [20%] accuracy: 0.99",
+        "epoch 1 (200 of 2983 batches): accuracy=0.99",
+        "epoch 1 accuracy=0.99 (200/2983 batches)",
+        "epoch 1 | accuracy: 0.99 | 200/2983",
+        "epoch 1 | it 200 | accuracy: 0.99",
+        "Epoch 1: 200 updates, accuracy=0.99",
+        "epoch=1 batches=200 accuracy=0.99",
+        "epoch: 1, samples 6400, accuracy: 0.99",
+        "epoch 1 | 6.4k images | accuracy=0.99",
+        "epoch 1 | tokens seen: 1.2M | accuracy: 0.99",
+        '{"epoch": 1, "n_examples": 6400, "accuracy": 0.99}',
+        "INFO | __main__:validate:42 - batch 3 accuracy=0.99",
     ],
 )
 def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line: str) -> None:
@@ -191,6 +210,17 @@ def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line
         # A batch size.
         ("epoch=1 loss=0.4 batch=64", "loss"),
         ("epoch=1 batch_size=64 loss=0.4", "loss"),
+        # All of an epoch, and counts of something else.
+        ("Epoch 1: 2983/2983 batches, loss=0.4", "loss"),
+        ("epoch 3/10 | loss 0.4", "loss"),
+        ("Epoch: 3 / 10 loss: 0.4", "loss"),
+        ("fold 1/5 | epoch 3 of 10 | rank 0/8 | loss: 0.4", "loss"),
+        ("01/15 10:00:00 INFO epoch=3 loss=0.4", "loss"),
+        ("2026/01/15 epoch 3, ms/batch 10.0, 12 it/s, 1200 samples/s, samples per second: 12, loss=0.4", "loss"),
+        ("epoch 3 train samples: 60000 loss: 0.4", "loss"),
+        ("epoch 1 loss: 0.4 (10000 examples)", "loss"),
+        ("epoch 1 loss: 0.4, correct: 9810/10000", "loss"),
+        ("epoch 1 evaluated 10000 samples, loss: 0.4", "loss"),
     ],
 )
 def test_the_evaluation_at_a_step_counts(line: str, name: str) -> None:
