@@ -124,6 +124,9 @@ class NamedMetric:
         name: The name in the output; of other data than the training's, unless the name says so.
         is_fraction: Whether the target is met by a value from 0 to 1 and any larger one.
 
+    Attributes:
+        is_fraction: As given.
+
     Example:
         >>> accuracy = NamedMetric("accuracy", is_fraction=True)
         >>> accuracy.value("train accuracy: 0.99, val accuracy: 0.71").number
@@ -136,7 +139,7 @@ class NamedMetric:
 
     def __init__(self, name: str, *, is_fraction: bool) -> None:
         self._name = name
-        self._is_fraction = is_fraction
+        self.is_fraction = is_fraction
         self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
         # As it is, and as JSON may write it.
         forms = dict.fromkeys((name, json.dumps(name)[1:-1]))
@@ -189,17 +192,32 @@ class NamedMetric:
         if found is not None:
             rest = (found.group("rest") or found.group("unit")).strip()
             return NamedValue(doubt=f"followed by {rest!r}: {_ALONE}")
-        if self._is_fraction and self._percent.search(text) is not None:
+        if self.is_fraction and self._percent.search(text) is not None:
             return NamedValue(doubt=_IN_PERCENT, is_certain=True)
         place = self._place(text)
         if place:
             return NamedValue(doubt=f"{place}: {_ALONE}")
-        others = [found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES)]
-        others = [name for name in others if name != self._name]
+        others = self._others(text)
         evaluations = [name for name in others if names_evaluation(name) or not names_data(name)]
         if others and not evaluations:
             return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}", is_of_other_data=True)
         return NamedValue(other_name=evaluations[0] if evaluations else "")
+
+    def evaluation_in(self, text: str) -> str:
+        """The name of an evaluation of the metric that a line has, with a number; empty if there is none.
+
+        Example:
+            >>> NamedMetric("ppl", is_fraction=False).evaluation_in("| end of epoch 1 | valid loss 6.5 | valid ppl 665")
+            'valid ppl'
+        """
+        if self._says_data:
+            return ""
+        return next((name for name in self._others(with_plain_scalars(text)) if names_evaluation(name)), "")
+
+    def _others(self, text: str) -> list[str]:
+        """The longer names before a number that end with the metric's name, and those in another case."""
+        others = (found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES))
+        return [name for name in others if name != self._name]
 
     def _place(self, text: str) -> str:
         """Where the number after the name stands, if not behind a separator; empty if there is none."""
@@ -242,7 +260,7 @@ class NamedMetric:
 
     def _counted(self, match: Any, text: str) -> NamedValue:
         before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
-        if self._is_fraction and _PERCENT.match(after):
+        if self.is_fraction and _PERCENT.match(after):
             return NamedValue(doubt=_IN_PERCENT, is_certain=True)
         if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
             return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import re2
@@ -17,7 +18,7 @@ from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_plain_scalars
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
-from wattloop_operator.domain.printed_epoch import PrintedEpochs
+from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
 from wattloop_operator.domain.unread_lines import UnreadLine, UnreadLines
 
@@ -157,7 +158,8 @@ class OutputReader:
         """The line that was read last, if it says something of the metric and has not counted; else None."""
         line = self._passed_over
         if line is not None and self._named is not None and line.value == NamedValue():
-            return replace(line, value=self._named.why_unread(line.text))
+            epoch = printed_epoch(line.text, has_metric=True)
+            return replace(line, value=self._why_unread(self._named, line.text, has_epoch=epoch is not None))
         return line
 
     def read(self, line: bytes) -> Evaluation | None:
@@ -290,11 +292,31 @@ class OutputReader:
     ) -> None:
         if epoch is not None:
             self._unread.note_epoch(epoch)
-        if self._unread.note_table(text) or not self._unread.quotes_named or not named.is_named(text):
+        if self._unread.note_table(text):
             return
-        unread = value if value != NamedValue() else named.why_unread(text)
+        if not named.is_named(text):
+            self._unread.note_other(text)
+        if not named.is_named(text) or not self._unread.quotes_named:
+            return
+        unread = value if value != NamedValue() else self._why_unread(named, text, has_epoch=epoch is not None)
         may_be_over_epochs = self._epochs.completed is None and step_count_of(text) is None
         self._unread.note_named(UnreadLine(text, unread, bar, may_be_over_epochs=may_be_over_epochs))
+
+    def _why_unread(self, named: NamedMetric, text: str, *, has_epoch: bool) -> NamedValue:
+        """Why a line that names the metric has no value; the name of an evaluation, if that alone would make it one."""
+        name = named.evaluation_in(text)
+        other = None if not name else _named(name, named.is_fraction)
+        if other is not None and (
+            other.value(text).number is not None
+            or ((has_epoch or self._is_step(other, text)) and other.column(text).number is not None)
+        ):
+            return NamedValue(other_name=name)
+        return named.why_unread(text)
+
+
+@lru_cache(maxsize=16)
+def _named(name: str, is_fraction: bool) -> NamedMetric:
+    return NamedMetric(name, is_fraction=is_fraction)
 
 
 class _BarEvaluations:

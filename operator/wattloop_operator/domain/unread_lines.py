@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from wattloop_operator.domain.named_metric import NUMBER, NamedValue
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
 from wattloop_operator.domain.progress_bar import ProgressBar
+from wattloop_operator.domain.similar_name import SimilarName
+from wattloop_operator.domain.training_data import names_evaluation
 
 # So many epochs begin before an output is said to have no line that counts; some evaluate only every few.
 UNREAD_EPOCHS = 3
@@ -98,7 +100,8 @@ class UnreadLine:
 class UnreadLines:
     """The lines before the first evaluation that name the metric or match the user's pattern.
 
-    The latest one is quoted, since an earlier one may be of the start.
+    The latest one is quoted, since an earlier one may be of the start; but one that has the metric by the name of an
+    evaluation goes before those that do not.
 
     Args:
         name: The metric's name in the output.
@@ -116,6 +119,7 @@ class UnreadLines:
     def __init__(self, name: str) -> None:
         self._name = name
         self._latest: UnreadLine | None = None
+        self._similar = SimilarName(name)
         self.table_head = ""
         self._rows = 0
         self._matches = 0
@@ -133,7 +137,15 @@ class UnreadLines:
 
     def note_named(self, line: UnreadLine) -> None:
         """Note a line that names the metric, while `quotes_named`."""
-        self._latest = line
+        latest = self._latest
+        is_better = latest is not None and names_evaluation(latest.value.other_name)
+        if not is_better or line.value.is_certain or names_evaluation(line.value.other_name):
+            self._latest = line
+
+    def note_other(self, text: str) -> None:
+        """Note a line that does not name the metric."""
+        if self._latest is None:
+            self._similar.note(text)
 
     def note_table(self, line: str) -> bool:
         """Note a line that may be of a table; returns whether it is the head of one that names the metric.
@@ -172,16 +184,28 @@ class UnreadLines:
         is_clear = latest is not None and (latest.value.is_certain or latest.is_over_epochs)
         if is_clear or self._matches >= UNREAD_MATCHES or (latest is None and self._rows >= UNREAD_EPOCHS):
             return f"no line has counted; {self.notice_at_end}"
-        if self.quotes_named or latest is None:
+        if self.quotes_named or (latest is None and not self._similar.name):
             return ""
         return f"no line has counted in {UNREAD_EPOCHS} epochs; {self.notice_at_end}"
 
     @property
     def notice_at_end(self) -> str:
-        """Why the latest line that names the metric or matches the pattern has not counted; empty if there is none."""
+        """Why the quoted line that names the metric or matches the pattern has not counted; empty if there is none.
+
+        Without one, a name that is similar to the metric's, if a line has it.
+        """
         if self._latest is not None:
             return f"the line {self._latest.text.strip()[:MAX_QUOTED_CHARACTERS]!r} {self._latest.why(self._name)}"
         if not self._rows:
-            return ""
+            return self._did_you_mean()
         head = f"the line {self.table_head!r} has {self._name} at the head of a table, whose rows have no names"
         return f"{head}: print a line {LINE_REMEDY.format(metric=self._name)}"
+
+    def _did_you_mean(self) -> str:
+        name = self._similar.name
+        if not name:
+            return ""
+        return (
+            f"no line has {self._name} and a number, but {self._similar.line!r} has {name}: did you mean {name}? "
+            f"Then set spec.objective.target.metric to {name!r}"
+        )

@@ -84,6 +84,12 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # No pattern is proposed for what another field, or another line, has.
         ("val_acc: 0.9\n", ["--metric", "acc"], 1, ["names acc as 'val_acc': set spec.objective.target.metric"]),
         ("acc: 91%\n", ["--metric", "acc", "--threshold", "0.9"], 1, ["in percent where the threshold is a fraction"]),
+        (
+            "epoch 1 val_accuracy=0.83\n",
+            ["--metric", "val_acuracy"],
+            1,
+            ["in 1 line: no line has val_acuracy and a number, but", "did you mean val_accuracy?"],
+        ),
         ("loss=0.3\n", ["--metric", "acc"], 1, ["no evaluation of acc in 1 line: no line has acc and a number"]),
         (
             "Epoch 1\nacc: 81/100\n",

@@ -442,6 +442,28 @@ def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
         ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.objective.target.metric"),
         ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.objective.target.metric to 'eval-accuracy'"),
         ("epoch 1 train_accuracy: 0.99\n", "has accuracy of the training data, 'train_accuracy'"),
+        ("| end of epoch 1 | time: 12s | valid accuracy  0.91 | ppl 6.5\n", "target.metric to 'valid accuracy'"),
+        ("step 250: train accuracy 0.99, val accuracy 0.91\n", "target.metric to 'val accuracy'"),
+        ("| valid accuracy  0.91\n", "before a space, without '='"),
+        # The line that a name alone would mend goes before a later one.
+        (
+            (
+                "Epoch[0] Batch [100]\taccuracy=0.99\nEpoch[0] Validation-accuracy=0.91\n"
+                "Epoch[1] Batch [100]\taccuracy=0.99\nepoch 1 best_accuracy=0.91\n"
+            ),
+            "target.metric to 'Validation-accuracy'",
+        ),
+        (
+            (
+                "| epoch 1 | 200/2983 batches | accuracy 0.99 |\n| end of epoch 1 | valid accuracy 0.91 |\n"
+                "| epoch 2 | 200/2983 batches | accuracy 0.99 |\n"
+            ),
+            "target.metric to 'valid accuracy'",
+        ),
+        # A slip of the pen.
+        ("epoch 1 loss=0.3 acuracy=0.83\n", "0.83' has acuracy: did you mean acuracy? Then set spec.objective"),
+        ("Epoch 1\nAcurracy 0.83 | loss 0.2\n", "did you mean Acurracy?"),
+        ("epoch 1 train_accurac=0.99\nepoch 1 bleu=0.3 accept=0.5 ratio=0.1\n", ""),
     ],
 )
 def test_a_notice_says_why_a_line_does_not_count(output: str, notice: str) -> None:

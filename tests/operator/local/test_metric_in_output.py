@@ -180,12 +180,17 @@ def test_a_script_whose_metric_is_not_a_number_is_ended_as_diverged(tmp_path: Pa
     assert recurrence.status.result == "Diverged"
 
 
-def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(tmp_path: Path) -> None:
-    local = logs_job(tmp_path, "print('loss=0.1')", retries=0)
+@pytest.mark.parametrize(
+    ("printed", "message"), [("loss=0.1", "epoch=1 accuracy=0.5"), ("acuracy=0.9", "did you mean acuracy?")]
+)
+def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(
+    printed: str, message: str, tmp_path: Path
+) -> None:
+    local = logs_job(tmp_path, f"print('{printed}')", retries=0)
     assert local.run("--recurrences", "1") == 1
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "MissingMetric"
-    assert "epoch=1 accuracy=0.5" in recurrence.status.message
+    assert message in recurrence.status.message
 
 
 def test_a_pattern_that_is_slow_ends_the_reading_of_its_own_training_with_a_message(
