@@ -178,8 +178,8 @@ def _lines_of(path: str, stream: BinaryIO | Any) -> Iterator[NumberedLine]:
 
 
 def _as_text(name: str, target: Target, found: ReadOutput) -> Iterator[str]:
-    for number, evaluation in found.evaluations:
-        yield f"line {number}: {evaluation.text(name)}{_reaches(target, evaluation)}"
+    for evaluation in found.evaluations:
+        yield f"line {evaluation.number}: {evaluation.text(name)}{_reaches(target, evaluation)}"
     if found.counted > len(found.evaluations):
         yield f"and {found.counted - len(found.evaluations)} further evaluations"
     for each in found.passed_over:
@@ -196,8 +196,8 @@ def _as_text(name: str, target: Target, found: ReadOutput) -> Iterator[str]:
     why = "" if found.passed_over else found.reading.unread_at_end or f"no line has {name} and a number"
     yield f"no evaluation of {name} in {lines}{f': {why}' if why else ''}"
     for proposed in found.proposed:
-        values = ", ".join(f"{each.metric:g}" for each in proposed.reads)
-        yield f"spec.reporting.pattern: {_yaml(proposed.pattern)} would read {values}, …"
+        values = [*(f"{each.metric:g}" for each in proposed.reads), *(["…"] if proposed.has_more else [])]
+        yield f"spec.reporting.pattern: {_yaml(proposed.pattern)} would read {', '.join(values)}"
     if len(found.proposed) > 1:
         yield "use the one whose values are the metric"
 
@@ -215,7 +215,7 @@ def _as_json(name: str, found: ReadOutput) -> dict[str, object]:
     return {
         "metric": name,
         "lines": found.lines,
-        "evaluations": [{"line": number, **_evaluation(each)} for number, each in found.evaluations],
+        "evaluations": [{"line": each.number, **_evaluation(each)} for each in found.evaluations],
         "evaluations_in_all": found.counted,
         "passed_over": [
             {"reason": each.reason, "lines": each.lines, "first": each.first, "last": each.last, "text": each.text}
@@ -224,7 +224,12 @@ def _as_json(name: str, found: ReadOutput) -> dict[str, object]:
         "passed_over_for_further_reasons": found.other_reasons,
         "notice": found.reading.unread_at_end or found.reading.repeated,
         "proposed_patterns": [
-            {"pattern": each.pattern, "reads": [_evaluation(read) for read in each.reads]} for each in found.proposed
+            {
+                "pattern": each.pattern,
+                "reads": [_evaluation(read) for read in each.reads],
+                "reads_more": each.has_more,
+            }
+            for each in found.proposed
         ],
     }
 

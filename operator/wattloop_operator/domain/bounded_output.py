@@ -60,14 +60,14 @@ class BoundedOutputReader:
         self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)
         self._slow_lines = _Budget(SLOW_SHARE, SLOW_RESERVE_SECONDS, monotonic)
 
-    def read(self, line: bytes) -> Evaluation | None:
+    def read(self, line: bytes, number: int = 0) -> Evaluation | None:
         """See `OutputReader.read`.
 
         Raises:
             SlowPatternError: The pattern has spent its time in slow lines; read no further one.
         """
         begin = self._processor_time()
-        evaluation = self._reader.read(line)
+        evaluation = self._reader.read(line, number)
         seconds = self._processor_time() - begin
         self._all_lines.spend(seconds)
         # A pause of the process, such as for its garbage, also counts, which the reserve allows for.

@@ -47,8 +47,8 @@ class MetricReader(Protocol):
         """What was read so far."""
         ...
 
-    def read(self, line: bytes) -> Evaluation | None:
-        """Read the next line; None if it has no evaluation."""
+    def read(self, line: bytes, number: int = 0) -> Evaluation | None:
+        """Read the next line, with its number, if that is wanted; None if it has no evaluation."""
         ...
 
     def passed_over(self) -> UnreadLine | None:
@@ -148,7 +148,7 @@ class RowReader:
         if not text.startswith("{"):
             self._read_cells(text)
 
-    def read(self, line: bytes) -> Evaluation | None:
+    def read(self, line: bytes, number: int = 0) -> Evaluation | None:
         """See `MetricReader.read`."""
         self._passed_over = None
         text = _text(line)
@@ -167,7 +167,7 @@ class RowReader:
         if epoch:
             self._epochs.read(epoch, has_metric=True)
             self._epochs.note_evaluation()
-        return self._counted_once(Evaluation(float(value), self._epochs.completed if epoch else None, text))
+        return self._counted_once(Evaluation(float(value), self._epochs.completed if epoch else None, text, number))
 
     def _counted_once(self, found: Evaluation) -> Evaluation | None:
         key = hash((found.epoch, repr(found.metric)))

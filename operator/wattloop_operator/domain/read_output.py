@@ -99,10 +99,12 @@ class ProposedPattern:
     Attributes:
         pattern: For spec.reporting.pattern.
         reads: The first evaluations that it reads.
+        has_more: Whether it reads others after these, or further lines were not tried.
     """
 
     pattern: str
     reads: tuple[Evaluation, ...]
+    has_more: bool
 
 
 @dataclass
@@ -111,7 +113,7 @@ class ReadOutput:
 
     Attributes:
         lines: Number of lines.
-        evaluations: The evaluations that count, each with the number of the line after which it counts.
+        evaluations: The evaluations that count, each with the number of its line.
         counted: How many there are, of which the first ones are kept.
         passed_over: The lines that name the metric and have not counted, by reason.
         other_reasons: How many lines were passed over for further reasons.
@@ -120,18 +122,18 @@ class ReadOutput:
     """
 
     lines: int = 0
-    evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     counted: int = 0
     passed_over: list[PassedOver] = field(default_factory=list)
     other_reasons: int = 0
     reading: OutputReading = field(default_factory=OutputReading)
     proposed: list[ProposedPattern] = field(default_factory=list)
 
-    def add(self, number: int, evaluation: Evaluation) -> None:
+    def add(self, evaluation: Evaluation) -> None:
         """Add an evaluation that counts."""
         self.counted += 1
         if len(self.evaluations) < MAX_EVALUATIONS:
-            self.evaluations.append((number, evaluation))
+            self.evaluations.append(evaluation)
 
     def pass_over(self, line: NumberedLine, reason: str) -> None:
         """Add a line that was passed over."""
@@ -162,24 +164,52 @@ def read_output(
     Raises:
         SlowPatternError: See `BoundedOutputReader.read`.
     """
-    found, last = ReadOutput(), 0
+    found, waiting = ReadOutput(), _Waiting()
     proposals = _Proposals(reporting, target, max_epochs)
     for line in lines:
-        evaluation, last = reader.read(line.text), line.number
+        evaluation, found.lines = reader.read(line.text, line.number), line.number
         passed_over = reader.passed_over()
         if evaluation is not None:
-            found.add(line.number, evaluation)
-        elif passed_over is not None:
-            found.pass_over(line, passed_over.why(proposals.name))
+            found.add(evaluation)
+            waiting.remove(evaluation.number)
+        if passed_over is not None:
+            reason = passed_over.why(proposals.name)
+            for each in waiting.replace(line, reason) if passed_over.may_count_later else [(line, reason)]:
+                found.pass_over(*each)
         if not found.counted and reporting.pattern is None and reporting.source is ReportingSource.LOGS:
             proposals.note(line, passed_over)
     held = reader.at_end()
     if held is not None:
-        found.add(last, held)
-    found.lines, found.reading = last, reader.reading
+        found.add(held)
+        waiting.remove(held.number)
+    for each in waiting.lines():
+        found.pass_over(*each)
+    found.passed_over.sort(key=lambda each: each.first)
+    found.reading = reader.reading
     if not found.counted:
         found.proposed = proposals.found(found.reading.table_head)
     return found
+
+
+class _Waiting:
+    """The latest line for each reason whose value may count after further lines."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, NumberedLine] = {}
+
+    def replace(self, line: NumberedLine, reason: str) -> list[tuple[NumberedLine, str]]:
+        """Let a line wait; the one before it that waited for the same reason has been passed over."""
+        before = self._lines.get(reason)
+        self._lines[reason] = line
+        return [] if before is None else [(before, reason)]
+
+    def remove(self, number: int) -> None:
+        """Remove a line that has counted."""
+        self._lines = {reason: line for reason, line in self._lines.items() if line.number != number}
+
+    def lines(self) -> list[tuple[NumberedLine, str]]:
+        """Those that still wait."""
+        return [(line, reason) for reason, line in self._lines.items()]
 
 
 class _Proposals:
@@ -190,7 +220,7 @@ class _Proposals:
         self._reporting, self._target, self._max_epochs = reporting, target, max_epochs
         self._lines: list[bytes] = []
         self._latest = ""
-        self._has_epochs = False
+        self._has_epochs = self._has_untried = False
 
     def note(self, line: NumberedLine, passed_over: UnreadLine | None) -> None:
         """Note a line before any has counted."""
@@ -200,14 +230,20 @@ class _Proposals:
             self._has_epochs = True
         if len(self._lines) < MAX_TRIED_LINES:
             self._lines.append(line.text)
+        else:
+            self._has_untried = True
 
     def found(self, table_head: str) -> list[ProposedPattern]:
         """The patterns that read a value of the first lines."""
         patterns = patterns_for(self._latest, self.name, has_epochs=self._has_epochs) if self._latest else []
         of_table = pattern_for_table(table_head, self.name) if table_head else None
         tried = [*patterns, *([of_table] if of_table is not None and not patterns else [])]
-        proposed = [ProposedPattern(each, tuple(islice(self._reads(each), MAX_PROPOSED_VALUES))) for each in tried]
-        return [each for each in proposed if each.reads]
+        return [each for each in map(self._tried, tried) if each.reads]
+
+    def _tried(self, pattern: str) -> ProposedPattern:
+        reads = tuple(islice(self._reads(pattern), MAX_PROPOSED_VALUES + 1))
+        has_more = len(reads) > MAX_PROPOSED_VALUES or self._has_untried
+        return ProposedPattern(pattern, reads[:MAX_PROPOSED_VALUES], has_more)
 
     def _reads(self, pattern: str) -> Iterator[Evaluation]:
         update = {"pattern": pattern}

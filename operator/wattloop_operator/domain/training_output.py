@@ -20,7 +20,7 @@ from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
-from wattloop_operator.domain.unread_lines import UnreadLine, UnreadLines
+from wattloop_operator.domain.unread_lines import MAY_PRECEDE, UnreadLine, UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
@@ -28,10 +28,6 @@ PATTERN_MEMORY_BYTES = 1024 * 1024
 METRIC = "metric"
 # Why a line whose number was read has not counted.
 REPEATED = "is a line of this epoch, or of this place without epochs, again or of a further rank, and counts once"
-MAY_PRECEDE = (
-    "has a value that meets the target before any epoch, perhaps of an earlier model: it counts if the next value "
-    "meets the target too, or if no training follows and the script ends well"
-)
 EARLIER = "of an earlier evaluation, such as the best one, and the output has each evaluation by itself"
 # Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
 # before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
@@ -50,11 +46,13 @@ class Evaluation:
         metric: Its value; NaN or infinite if the training diverged.
         epoch: Epochs completed at the evaluation; None if the output has none.
         line: The text that it was read from.
+        number: That line's number, as the reader was given it.
     """
 
     metric: float
     epoch: float | None
     line: str = field(default="", compare=False, repr=False)
+    number: int = field(default=0, compare=False, repr=False)
 
     def text(self, name: str) -> str:
         """The evaluation as a person reads it: epoch, metric and line.
@@ -138,6 +136,7 @@ class OutputReader:
         self._evaluated: set[bool] = set()
         self._first: Evaluation | None = None
         self._passed_over: UnreadLine | None = None
+        self._number = 0
         # A termination message is written at the end.
         self._may_precede = not has_counted and reporting.source is not ReportingSource.TERMINATION_MESSAGE
         self._unread = UnreadLines(self._name)
@@ -162,15 +161,15 @@ class OutputReader:
             return replace(line, value=self._why_unread(self._named, line.text, has_epoch=epoch is not None))
         return line
 
-    def read(self, line: bytes) -> Evaluation | None:
-        """Read the next line; None if it has no evaluation.
+    def read(self, line: bytes, number: int = 0) -> Evaluation | None:
+        """Read the next line, with its number, if that is wanted; None if it has no evaluation.
 
         An epoch that stands on an earlier line counts for the evaluations after it. Before any epoch, a first value
         that meets the target may be that of an earlier model, or of the script's configuration: it waits for the end
         (`at_end`), and does not count if a training follows. If the next value meets the target too, either value is
         that of the first epoch, so the first one counts.
         """
-        self._passed_over = None
+        self._passed_over, self._number = None, number
         text = plain_text(line[:MAX_LINE_BYTES])
         parts = parts_of(text)
         # A user's own pattern is also searched in the whole line.
@@ -195,13 +194,14 @@ class OutputReader:
         completed = self._epochs.completed
         if epoch is not None and completed is not None:
             self._note_epoch_after(completed)
-        found = None if metric is None else Evaluation(metric, completed, line)
+        found = None if metric is None else Evaluation(metric, completed, line, self._number)
         evaluation = self._counted(found, line, completed, bar)
         if named is None:
             return evaluation
-        if evaluation is None and is_named:
-            if self._epoch_after is not None:
-                self._before_epochs = None
+        if evaluation is None and is_named and self._epoch_after is not None:
+            self._before_epochs = None
+        # Another evaluation than this line's may count after it.
+        if is_named and (evaluation is None or evaluation is not found):
             self._passed_over = self._passed_over or UnreadLine(line, value, bar=bar)
         if self._first is None:
             self._note_unread(named, line, epoch, value, bar)
@@ -231,6 +231,7 @@ class OutputReader:
             return None
         if before is not None and self._may_be_before_training(evaluation, text):
             self._before_epochs, evaluation = evaluation, before
+            self._passed_over = UnreadLine(text, cause=MAY_PRECEDE)
         self._first = self._first or evaluation
         return evaluation
 

@@ -20,6 +20,11 @@ _CELLS = re.compile(r"[\s|,;:│┃()]+")
 _CELL_NUMBER = re.compile(rf"(?:{NUMBER})%?")
 _SEPARATOR = re.compile(r"[=:]\s*[-+.0-9]")
 _SHARE = re.compile(r"\s[0-9]{1,3}%")
+# Why a line whose value waits for those after it has not counted.
+MAY_PRECEDE = (
+    "has a value that meets the target before any epoch, perhaps of an earlier model: it counts if the next value "
+    "meets the target too, or if no training follows and the script ends well"
+)
 # What a user changes where no line counts; the sentence before it says what to print.
 LINE_REMEDY = (
     "such as epoch=1 {metric}=0.5 after each evaluation, or set spec.objective.target.metric or "
@@ -49,6 +54,12 @@ class UnreadLine:
     may_be_over_epochs: bool = False
     group: str | None = None
     cause: str = ""
+
+    @property
+    def may_count_later(self) -> bool:
+        """Whether its value may count after further lines: one before any epoch, or of a bar that is drawn again."""
+        is_full = self.bar is not None and self.bar.is_full and self.value.number is not None
+        return self.cause == MAY_PRECEDE or is_full
 
     @property
     def may_have_pattern(self) -> bool:

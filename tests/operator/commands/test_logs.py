@@ -54,8 +54,42 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ],
         ),
         (COUNTS, ["--job", "job.yaml"], 0, ["line 1: epoch 1, acc 0.81", "line 4: epoch 2, acc 0.92"]),
-        # The only value before any epoch waits for the end.
-        ("acc=0.95\n", ["--job", "job.yaml"], 0, ["line 1: acc 0.95, from"]),
+        # A value before any epoch waits for the next one or for the end, and has the number of its own line.
+        (
+            "acc=0.95\nsaved\n",
+            ["--job", "job.yaml"],
+            0,
+            ["line 1: acc 0.95, from 'acc=0.95' (meets the target 0.9)\n1 evaluation of acc in 2 lines"],
+        ),
+        (
+            "acc=0.95\nsaved\nacc=0.96\n",
+            ["--job", "job.yaml"],
+            0,
+            ["line 1: acc 0.95", "line 3: acc 0.96, from 'acc=0.96' (meets the target 0.9)\n2 evaluations"],
+        ),
+        (
+            "acc=0.95\nacc=0.96\nacc=0.5\n",
+            ["--job", "job.yaml"],
+            0,
+            [
+                "line 1: acc 0.95",
+                "line 3: acc 0.5",
+                "passed over: line 2: 'acc=0.96' has a value that meets the target",
+            ],
+        ),
+        (
+            "acc=0.95\nEpoch 1\nacc=0.5\n",
+            ["--job", "job.yaml"],
+            0,
+            ["line 3: epoch 1, acc 0.5", "passed over: line 1: 'acc=0.95' has a value that meets the target before"],
+        ),
+        # The last bar of epoch 2, which is drawn twice, counts when epoch 3 begins.
+        (
+            "".join(f"Epoch {epoch}: 100%|#| 1/1 [00:01<00:00, 1it/s, acc=0.7]\n" for epoch in (1, 2, 2, 3)),
+            ["--metric", "acc"],
+            0,
+            ["line 1: epoch 1", "line 3: epoch 2", "passed over: line 2, and 1 more up to line 4 likewise: 'Epoch 2"],
+        ),
         (
             "Epoch 1\nacc: 81/100 (82%)\nEpoch 2\nacc: 85/100 (86%)\n",
             ["--metric", "acc"],
@@ -63,9 +97,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             [
                 "passed over: line 2, and 1 more up to line 4 likewise: 'acc: 81/100 (82%)' has acc followed by '/100'",
                 "no evaluation of acc in 4 lines",
-                "would read 81, 85, …",
-                "would read 100, 100, …",
-                "would read 82, 86, …",
+                "would read 81, 85\n",
+                "would read 100, 100\n",
+                "would read 82, 86\n",
                 "use the one whose values are the metric",
             ],
         ),
@@ -73,7 +107,13 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "epoch | loss | acc\n1 | 0.5 | 0.7\n2 | 0.4 | 0.8\n3 | 0.4 | 0.9\n",
             ["--metric", "acc"],
             1,
-            ["has acc at the head of a table", "would read 0.7, 0.8, 0.9, …"],
+            ["has acc at the head of a table", "would read 0.7, 0.8, 0.9\n"],
+        ),
+        (
+            "Epoch 1\n" + "".join(f"acc: {correct}/100\n" for correct in (81, 85, 86, 87)),
+            ["--metric", "acc"],
+            1,
+            ["would read 81, 85, 86, …"],
         ),
         (
             "epoch,acc\n1,0.7\n2,x\n",
