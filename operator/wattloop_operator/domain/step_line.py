@@ -27,7 +27,7 @@ _BATCH_BEFORE = re2.compile(r"(?i)(?:^|[^A-Za-z0-9_/.-])batch(?:_?idx)?\s*[:=]\s
 _COUNT = r"[0-9]{1,15}(?:[,_'][0-9]{3})*(?:\.[0-9]+(?=[kKMGB]))?[kKMGB]?"
 # 200/2983, "200 of 2983"; not the date 2026/01/02, a path or a ratio. Python's engine, for its look-around.
 _OF_TOTAL = re.compile(
-    rf"(?<![\w./,'-])(?P<done>{_COUNT})\s{{0,4}}(?:/|of\s)\s{{0,4}}(?P<total>{_COUNT})(?![\w/]|[.,'][0-9])"
+    rf"(?<![\w./,'-])(?P<done>{_COUNT})\s{{0,4}}(?:/|(?:out )?of\s)\s{{0,4}}(?P<total>{_COUNT})(?![\w/]|[.,'][0-9])"
 )
 _DATE = re.compile(r"\W{0,3}[0-9]{2}/[0-9]{2}[\sT,]+[0-9]{2}:[0-9]{2}:[0-9]{2}")
 # What a count before the value is of, if not of steps: "epoch 3/10", "fold 1/5", "correct 91/100", "mem 12/80 GB".
@@ -40,23 +40,24 @@ _OTHERS_BEHIND = re.compile(r"(?i)[\s\])]{0,4}(?:epochs?|folds?|trials?|runs?)\b
 # Directly before an epoch, it is its count: "3/10 [0:12:03] epoch=3".
 _EPOCH_BEHIND = re.compile(r"(?i)\bepoch[\s=:#\[]{0,6}([0-9]+)\b")
 _UNITS = r"(?:mini-?)?batch(?:es)?|its?|iters?|iterations?|itr|steps?|updates?|upd"
+_OF_TRAINING = r"(?:(?:training|gradient|optimi[sz]er)\s)?"
 _EXAMPLES = r"samples?|examples?|images?|imgs?|tokens?|sequences|sentences|instances"
 # No rate: not "12 it/s", "ms/batch 10", "samples per second: 12"; nor the size of a batch.
 _NO_RATE = r"(?![\w/-]|\s?(?:/|per\b|size\b))"
 _NUMBER_OF_UNITS = re.compile(
-    rf"(?i)(?<![\w.,-]){_COUNT}\s{{0,2}}(?:{_UNITS}){_NO_RATE}"
-    r"|(?<![\w/.-])(?:its?|mb|batches|upd)[\"']?[\s:=#\[(]{1,6}[0-9]+[kM]?(?:$|[^\w.%]|\.(?:$|\s))"
+    rf"(?i)(?<![\w.,-]){_COUNT}\s{{0,2}}{_OF_TRAINING}(?:{_UNITS}){_NO_RATE}"
+    r"|(?<![\w/.-])(?:its?|mb|(?:num_|n_)?batches|batch_(?:num(?:ber)?|no)|local_step|upd)[\"']?[\s:=#\[(]{1,6}[0-9]+[kM]?(?:$|[^\w.%]|\.(?:$|\s))"
 )
 _NUMBER_OF_EXAMPLES = re.compile(
-    rf"(?i)(?<![\w./,-]){_COUNT}\s{{0,2}}(?:{_EXAMPLES}){_NO_RATE}"
-    rf"|(?<![A-Za-z/.-])(?:{_EXAMPLES})(?:[ _](?:seen|so far|done|processed))?[\"']?[\s:=#]{{1,6}}[0-9]"
+    rf"(?i)(?<![\w./,-]){_COUNT}\s{{0,2}}{_OF_TRAINING}(?:{_EXAMPLES}){_NO_RATE}"
+    rf"|(?<![A-Za-z/.-])(?:(?:{_EXAMPLES})(?:[ _](?:seen|so far|done|processed))?|seen)[\"']?[\s:=#]{{1,6}}[0-9]"
 )
 _DATA_BEFORE = re.compile(rf"(?i)(?:{TRAINING})[ _]$")
 _FIELD_BEFORE = re.compile(r"[|\[│]\s{0,4}$")
-# "Epoch 1 [20%]" and "Epoch [1][200]".
+# "Epoch 1 [20%]" and "Epoch [1][200]", but not "Epoch 3/10 (30%)".
 _PART_OF_EPOCH = re.compile(
-    r"(?i)\bepoch[\s=:#\[]{0,6}[0-9]+(?:/[0-9]+)?"
-    r"(?:[\s:,|\])(\[-]{1,6}[0-9]{1,2}(?:\.[0-9]+)?\s?%|\]\s?\[\s{0,6}[0-9]+\s?\])"
+    r"(?i)\bepoch[\s=:#\[]{0,6}[0-9]+(?:[\s:,|\])(\[-]{1,6}[0-9]{1,2}(?:\.[0-9]+)?\s?%"
+    r"|(?:/[0-9]+)?\]\s?\[\s{0,6}[0-9]+\s?\])"
 )
 _WINDOW_CHARACTERS = 60
 _PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
