@@ -263,7 +263,7 @@ class NamedMetric:
         if self.is_fraction and _PERCENT.match(after):
             return NamedValue(doubt=_IN_PERCENT, is_certain=True)
         if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
-            return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}")
+            return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}", is_of_other_data=True)
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
             return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
         is_record = not _RECORDS.isdisjoint(_words_before(before))

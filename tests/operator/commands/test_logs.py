@@ -122,6 +122,12 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ["line 2: epoch 1, acc 0.7", "passed over: line 3: '2,x' has acc 'x', which is no number"],
         ),
         # No pattern is proposed for what another field, or another line, has.
+        (
+            "| epoch 1 | 200/2983 batches | loss 2.5 |\n| end of epoch 1 | valid loss 6.5 |\n",
+            ["--metric", "loss"],
+            1,
+            ["line 1: '| epoch 1 | 200/2983 batches | loss 2.5 |' has loss of a step", "target.metric to 'valid loss'"],
+        ),
         ("val_acc: 0.9\n", ["--metric", "acc"], 1, ["names acc as 'val_acc': set spec.objective.target.metric"]),
         ("acc: 91%\n", ["--metric", "acc", "--threshold", "0.9"], 1, ["in percent where the threshold is a fraction"]),
         (
