@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Decimal
 from statistics import fmean, stdev
 
 from wattloop.wire.environment import RunTarget
@@ -39,8 +40,8 @@ class ClosestArm:
     Attributes:
         arm: Its index.
         metric: Its final metric, the mean over its runs.
-        threshold: A threshold that it reaches: the best final metric of all arms less their noise, rounded to the
-            side that is easier to reach.
+        threshold: A threshold that each of its attempts reached: the worst final metric of the attempts of the arms
+            that come closest, rounded to the side that is easier to reach.
     """
 
     arm: int
@@ -101,8 +102,9 @@ def retries_are_futile(context: DecisionContext) -> bool:
 def closest_arm(context: DecisionContext, arms: Collection[int]) -> ClosestArm | None:
     """The cheapest of these arms whose final metric is within the noise of the best one.
 
-    The noise is the spread of the final metrics between runs of an arm, or between the evaluations of a run.
-    The cost is compared at the same level, which all these arms reach.
+    The noise is the spread of the final metrics between runs of an arm. How evaluations of one run differ does not show
+    it: a metric that still rises differs, too. The cost is compared at the same level, which each attempt of these arms
+    reached.
 
     Returns:
         None if the curve of no attempt is known, or if an attempt has reached the target.
@@ -122,15 +124,11 @@ def closest_arm(context: DecisionContext, arms: Collection[int]) -> ClosestArm |
     best = max(means, key=lambda arm: means[arm])
     every = [each for of_arm in levels.values() for each in of_arm]
     span = max(each.final for each in every) - min(each.values[0] for each in every)
-    spread = max(_spread(list(finals.values())), *(each.noise for each in levels[best]), MIN_SPREAD_SHARE * span)
-    level = means[best] - CLOSE_ERRORS * spread
-    threshold = _rounded(level, span, sign)
+    spread = max(_spread(list(finals.values())), MIN_SPREAD_SHARE * span)
+    close = [arm for arm in runs if means[arm] >= means[best] - CLOSE_ERRORS * spread]
+    threshold = _rounded(min(each for arm in close for each in finals[arm]), span, sign)
     easier = replace(target, threshold=threshold, consecutive_evaluations=1)
-    costs = {
-        arm: cost
-        for arm, of_arm in runs.items()
-        if means[arm] >= level and (cost := _cost_until(of_arm, easier, context.eta)) is not None
-    }
+    costs = {arm: cost for arm in close if (cost := _cost_until(runs[arm], easier, context.eta)) is not None}
     if not costs:
         return None
     chosen = min(costs, key=lambda arm: (costs[arm], arm))
@@ -177,5 +175,6 @@ def _rounded(level: float, span: float, sign: float) -> float:
     """A level as a threshold of few digits that is at most as hard to reach."""
     if span <= 0:
         return sign * level
-    digits = 2 - math.floor(math.log10(span))
-    return sign * round(math.floor(level * 10.0**digits) / 10.0**digits, max(digits, 0))
+    last_place = Decimal(1).scaleb(math.floor(math.log10(span)) - 2)
+    # As a decimal number: 0.57 * 100 is less than 57.
+    return sign * float(Decimal(repr(level)).quantize(last_place, ROUND_FLOOR))

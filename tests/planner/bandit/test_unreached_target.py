@@ -96,6 +96,34 @@ def test_the_offered_threshold_of_a_loss_is_above_its_final_value() -> None:
     assert 0.068 < closest.threshold < 0.09
 
 
+@pytest.mark.parametrize(
+    ("curves", "maximize", "threshold"),
+    [
+        ([(0.5, 0.6, 0.7, 0.8, 0.85)] * 4, True, 0.85),
+        ([(1.8, 1.7, 1.6)] * 6, False, 1.6),
+        ([(0.5, 0.7, 0.57), (0.5, 0.57, 0.55), (0.5, 0.6, 0.65)], True, 0.57),
+        ([(0.1, 0.8537)], True, 0.853),
+        ([(3.0, 1.2041), (3.0, 1.2)], False, 1.21),
+        ([(0.57,)], True, 0.57),
+        ([(100.0, 5230.0), (100.0, 5340.0)], True, 5230.0),
+    ],
+)
+def test_the_offered_threshold_is_what_each_attempt_came_to(
+    curves: list[tuple[float, ...]], maximize: bool, threshold: float
+) -> None:
+    runs = [
+        replace(
+            run(index, 64, epochs=len(metrics)),
+            curve=MetricCurve(tuple(float(epoch + 1) for epoch in range(len(metrics))), metrics),
+        )
+        for index, metrics in enumerate(curves)
+    ]
+    target = RunTarget("accuracy", 1e6 if maximize else 0.0, maximize=maximize)
+    closest = closest_arm(replace(context_of(*runs), target=target), range(len(SIZES)))
+    assert closest is not None
+    assert closest.threshold == threshold
+
+
 def test_a_target_that_was_reached_once_has_no_closest_size_and_no_plateau() -> None:
     context = context_of(*ALL_TRIED, replace(run(4, 64), outcome=Outcome.REACHED))
     assert closest_arm(context, range(len(SIZES))) is None

@@ -40,7 +40,7 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
     assert never is not None
     assert (never.status, never.reason) == ("True", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
-    assert "; the best was 0.6 with batch size 64 after 50 epochs; a threshold of 0.408 would be" in never.message
+    assert "; the best was 0.6 with batch size 64 after 50 epochs; a threshold of 0.5 would be" in never.message
     assert "reached, at the lowest cost with batch size 64; lower objective.target" in never.message
     events = [(each.warning, each.reason) for each in backend.events]
     assert events == [(True, "TargetUnreachable")]
@@ -111,7 +111,7 @@ def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., Mod
         run_once(backend, metric)
     never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
-    assert "; the best was 0.3 with batch size 64 after 50 epochs; a threshold of 0.6 would be reached" in never.message
+    assert "; the best was 0.3 with batch size 64 after 50 epochs; a threshold of 0.5 would be reached" in never.message
     assert "; raise objective.target.threshold" in never.message
 
 
