@@ -76,11 +76,14 @@ def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_
 
 
 def test_a_script_is_ended_once_it_prints_an_epoch_after_the_last_one(tmp_path: Path) -> None:
-    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 3}
-    local = logs_job(tmp_path, ENDLESS.replace("EPOCHS", "4"), objective=objective, retries=0)
+    objective = {"target": {"metric": "accuracy", "threshold": "0.35"}, "maxEpochs": 3}
+    # It prints its best epoch again as it ends.
+    script = ENDLESS.replace("EPOCHS", "4").replace("sys.exit(0)", "print('epoch=3 accuracy=0.4'); sys.exit(0)")
+    local = logs_job(tmp_path, script, objective=objective, retries=0)
     assert local.run("--recurrences", "1") == 0
     [recurrence] = recurrences_of(local)
-    assert recurrence.status.result == "Exhausted"
+    status = recurrence.status
+    assert (status.result, str(status.epochs), str(status.metric)) == ("Exhausted", "3", "0.3")
 
 
 def test_the_last_line_of_a_script_counts_also_without_a_line_feed(tmp_path: Path) -> None:

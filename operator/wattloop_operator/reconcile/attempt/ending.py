@@ -14,19 +14,11 @@ OUTPUT_TIMEOUT_SECONDS = 30
 def must_end(recurrence: TrainingAttempt) -> bool:
     """Whether the attempt has nothing more to do, and its script does not know.
 
-    It has reached the target, was asked to stop, or has passed its last epoch. An attempt that is
-    just at its last epoch ends by itself.
+    It has reached the target, or was asked to stop, as one that goes on after its last epoch is. An
+    attempt that is just at its last epoch ends by itself.
     """
     progress = recurrence.progress
-    if recurrence.spec.reporting.uses_client:
-        return False
-    return progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence)
-
-
-def has_passed_max_epochs(recurrence: TrainingAttempt) -> bool:
-    """Whether a training that does not use the client goes on after its last epoch."""
-    progress = recurrence.progress
-    return not recurrence.spec.reporting.uses_client and (progress.epoch or 0) > recurrence.spec.max_epochs
+    return not recurrence.spec.reporting.uses_client and (progress.reached or progress.stop_requested)
 
 
 def output_deadline(

@@ -21,7 +21,7 @@ from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
-from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
+from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import (
@@ -160,7 +160,7 @@ def _failed(
     places_before: Collection[str],
     now: datetime,
 ) -> Ended:
-    if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
+    if progress.reached or progress.stop_requested:
         return _from_reports(recurrence, progress)
     if workload.failure is Failure.DISRUPTED:
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
@@ -199,7 +199,7 @@ def _failed_by_itself(
 
 def _suspended(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
     """The result of a training whose pods were taken from it by a queue, which preempts in this way, or by a user."""
-    if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
+    if progress.reached or progress.stop_requested:
         return _from_reports(recurrence, progress)
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
 
@@ -291,7 +291,7 @@ def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
         text = f"{target.metric} reached {_metric_text(progress, target)} after {epochs_text(progress.epoch or 0)}"
         return Ended(Result.REACHED, text)
     # One that ran all its epochs before it could be stopped is a whole run.
-    is_whole = progress.metric is not None and (progress.epoch or 0) >= recurrence.spec.max_epochs
+    is_whole = (progress.epoch or 0) >= recurrence.spec.max_epochs
     if progress.stop_requested and (progress.diverged or not is_whole):
         return _stopped(recurrence, progress)
     if progress.metric is None:
@@ -300,6 +300,8 @@ def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
         remedy = _REMEDIES[reporting.source].format(metric=target.metric, path=reporting.path, file=file, name=name)
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
+        if progress.stop_requested:
+            remedy = f"none came within objective.maxEpochs, {epochs_text(recurrence.spec.max_epochs)}; {remedy}"
         return Ended(Result.MISSING_METRIC, _without_metric(recurrence, remedy))
     return Ended(Result.EXHAUSTED, _missed_text(recurrence, progress))
 

@@ -24,8 +24,10 @@ from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.model_output import AttemptModel
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.domain.names import attempt_path
 from wattloop_operator.domain.progress import MAX_PROCESSES, Progress, ReportingProcess
+from wattloop_operator.domain.quantities import epochs_text
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, has_moved_away
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
@@ -75,7 +77,7 @@ def progress_after_output(recurrence: TrainingAttempt, seen: OutputReport) -> Pr
     if before.reached or before.diverged:
         # The training goes on until it has been ended, but its outcome is known already.
         seen = replace(seen, metric=None, epoch=None)
-    progress = progress_after(recurrence, report_of(before, seen))
+    progress = _progress_within_limits(recurrence, seen)
     # It comes from no process, so it tells nothing of the end or the restart of one.
     update: dict[str, object] = {"ended_ranks": before.ended_ranks, "first_failure": before.first_failure}
     if seen.is_followed:
@@ -85,6 +87,26 @@ def progress_after_output(recurrence: TrainingAttempt, seen: OutputReport) -> Pr
     if not (is_new and seen.evaluation):
         return progress
     return progress.model_copy(update={"latest_evaluation": seen.evaluation})
+
+
+def _progress_within_limits(recurrence: TrainingAttempt, seen: OutputReport) -> Progress:
+    """The progress by what counts: up to the last epoch, and after a request to end only what goes on."""
+    before, most = recurrence.progress, recurrence.spec.max_epochs
+    report = report_of(before, seen)
+    progress = progress_after(recurrence, report)
+    excess = float(progress.epoch or 0) - most
+    goes_on = len(progress.processes) == len(before.processes) and (progress.epoch or 0) > (before.epoch or 0)
+    if before.stop_requested and not goes_on:
+        # A script that is told to end may print its best epoch again.
+        return progress_after(recurrence, report_of(before, replace(seen, metric=None, epoch=None)))
+    # A termination message tells of the whole training, and of nothing before its end.
+    if excess <= 0 or recurrence.spec.reporting.source is ReportingSource.TERMINATION_MESSAGE:
+        return progress
+    last = replace(seen, metric=None, epoch=report.epoch - excess)
+    reason = before.stop_reason or f"it went on after {epochs_text(most)}, its objective.maxEpochs"
+    return progress_after(recurrence, report_of(before, last)).model_copy(
+        update={"stop_requested": True, "stop_reason": reason}
+    )
 
 
 def _evaluations(progress: Progress) -> list[int]:

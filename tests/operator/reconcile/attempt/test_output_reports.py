@@ -40,7 +40,10 @@ def progress_of(backend: ModelBackend, name: str) -> Progress:
             OutputReport(9, metric=float("nan"), epoch=3),
             ("Diverged", "its metric diverged: it was NaN or infinite after 3 epochs"),
         ),
-        (OutputReport(9, metric=0.5, epoch=51), ("Exhausted", "accuracy got to 0.5 after 51 epochs, below")),
+        (
+            OutputReport(9, metric=0.95, epoch=51),
+            ("MissingMetric", "ended without accuracy: none came within objective.maxEpochs, 50 epochs; "),
+        ),
     ],
 )
 @pytest.mark.parametrize("ends_gracefully", [True, False])
@@ -129,6 +132,47 @@ def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(bac
     )
     backend.see(name, OutputReport(4, finished=True))
     assert progress_of(backend, name).finished
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        [(48, 0.6), (50, 0.7), (51, 0.95)],
+        [(48, 0.6), (49, 0.7), (52, 0.95)],
+        [(50, 0.7), (51, float("nan"))],
+        # Told to end, the script prints its best epoch, or goes on for a while.
+        [(50, 0.7), (51, 0.8), (50, 0.95), (4, 0.96), (52, 0.97)],
+    ],
+)
+def test_what_a_training_prints_after_its_last_epoch_does_not_count(
+    backend_with: BackendWith, printed: list[tuple[int, float]]
+) -> None:
+    backend = backend_with(**LOGS, retries=0)
+    name = backend.start_attempt()
+    for position, (epoch, metric) in enumerate(printed, start=1):
+        backend.see(name, OutputReport(position, metric=metric, epoch=epoch))
+    backend.reconcile()
+    assert backend.workloads[name].terminating
+    backend.end_workload(name, Failure.DISRUPTED, "killed")
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert (status.result, status.epochs, status.metric) == ("Exhausted", 50, "0.7")
+    assert status.message.startswith("accuracy got to 0.7 after 50 epochs, below the target 0.9")
+
+
+def test_what_a_training_prints_again_after_it_was_asked_to_end_starts_no_other_count(
+    backend_with: BackendWith,
+) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, metric=0.6, epoch=5))
+    stopped = {"stop_requested": True, "stop_reason": "it has cost its limit"}
+    backend.merge(backend.recurrences[name], progress_of(backend, name).model_copy(update=stopped))
+    for position, epoch in enumerate((4, 5, 1), start=2):
+        backend.see(name, OutputReport(position, metric=0.95, epoch=epoch))
+    progress = progress_of(backend, name)
+    assert (progress.epoch, progress.metric, progress.reached) == (Decimal(5), Decimal("0.6"), False)
+    assert len(progress.processes) == 1
 
 
 def test_what_a_training_shows_after_it_has_diverged_does_not_make_it_reach(backend_with: BackendWith) -> None:
@@ -269,7 +313,8 @@ def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
 
 @given(SEEN, st.data())
 def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, float]], data: st.DataObject) -> None:
-    backend = ModelBackend(job(**LOGS))
+    objective = {"target": {"metric": "accuracy", "threshold": f"{THRESHOLD}"}, "maxEpochs": 1000}
+    backend = ModelBackend(job(**LOGS, objective=objective))
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     recurrence = sample_decision(snapshot, backend.now)
