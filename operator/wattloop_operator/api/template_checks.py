@@ -225,19 +225,26 @@ def chosen_containers(template: Mapping[str, Any]) -> str:
     """Which containers of a template without `trainingContainers` train, where a pod has several; empty otherwise.
 
     Example:
-        >>> pod = {"spec": {"containers": [{"name": "train"}, {"name": "log"}]}}
+        >>> pod = {"spec": {"containers": [{"name": "net"}, {"name": "log"}]}}
         >>> chosen_containers({"spec": {"template": pod}})
-        'of the containers train, log, train trains: the first, as none has GPUs; spec.trainingContainers names others'
+        'of the containers net and log, net trains: the first, as none has GPUs; spec.trainingContainers names others'
     """
     for _, pod in pod_templates(template["spec"]):
         containers = pod["spec"]["containers"]
         if len(containers) > 1:
             chosen = training_containers(containers)
+            every, those = _names(containers), _names(chosen)
+            if len(chosen) == len(containers):
+                return f"the containers {every} train, as each has GPUs; spec.trainingContainers names those that train"
             why = "with GPUs" if requested_gpus(chosen[0].get("resources")) else "the first, as none has GPUs"
-            every, those = (", ".join(str(each.get("name")) for each in some) for some in (containers, chosen))
             verb = "trains" if len(chosen) == 1 else "train"
             return f"of the containers {every}, {those} {verb}: {why}; spec.trainingContainers names others"
     return ""
+
+
+def _names(containers: Sequence[Mapping[str, Any]]) -> str:
+    *others, last = (str(each.get("name")) for each in containers)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def wrong_value(path: Path, value: Any, form: Any) -> WrongValue | None:

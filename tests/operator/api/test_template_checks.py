@@ -12,7 +12,7 @@ from kubernetes import client
 from support.control_plane.job_manifest import job_manifest
 from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
-from wattloop_operator.api.template_checks import MAX_NAMESPACE_TEMPLATE_BYTES, exceeded_limit
+from wattloop_operator.api.template_checks import MAX_NAMESPACE_TEMPLATE_BYTES, chosen_containers, exceeded_limit
 from wattloop_operator.api.template_spelling import CONTAINER_FIELDS, POD_FIELDS, VARIABLE_FIELDS, misspelt
 
 
@@ -27,6 +27,25 @@ def nested(levels: int) -> Any:
     for _ in range(levels - 1):
         value = [value]
     return value
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"),
+    [
+        ((1, 1), "the containers a and b train, as each has GPUs; spec.trainingContainers names those that train"),
+        (
+            (1, 1, 0),
+            "of the containers a, b and c, a and b train: with GPUs; spec.trainingContainers names others",
+        ),
+        ((0, 1), "of the containers a and b, b trains: with GPUs; spec.trainingContainers names others"),
+        ((1,), ""),
+    ],
+)
+def test_it_is_said_which_of_several_containers_train(gpus: tuple[int, ...], text: str) -> None:
+    containers = [
+        {"name": "abc"[index], "resources": {"limits": {"nvidia.com/gpu": count}}} for index, count in enumerate(gpus)
+    ]
+    assert chosen_containers({"spec": {"template": {"spec": {"containers": containers}}}}) == text
 
 
 def test_a_template_at_each_bound_is_accepted_and_one_beyond_it_is_not() -> None:

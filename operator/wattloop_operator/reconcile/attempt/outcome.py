@@ -296,8 +296,10 @@ def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
         return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting
-        file, name = shlex.quote(reporting.path or ""), shlex.quote(target.metric)
-        remedy = _REMEDIES[reporting.source].format(metric=target.metric, path=reporting.path, file=file, name=name)
+        # Which file the variables in a path made it is known to the process alone.
+        path = reporting.path or ""
+        file, name = "FILE" if "$(" in path else shlex.quote(path), shlex.quote(target.metric)
+        remedy = _REMEDIES[reporting.source].format(metric=target.metric, path=path, file=file, name=name)
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
         if progress.stop_requested:

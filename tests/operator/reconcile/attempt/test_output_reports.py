@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -343,6 +344,29 @@ def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with:
     backend.see(name, OutputReport(6, finished=True))
     backend.reconcile()
     assert backend.recurrences[name].status.result == "Exhausted"
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("my rows.csv", "wattloop logs 'my rows.csv' --source File --metric accuracy"),
+        ("t$(WATTLOOP_RECURRENCE).csv", "wattloop logs FILE --source File --metric accuracy"),
+    ],
+)
+def test_the_command_for_a_file_without_the_metric_names_a_file_that_exists(
+    backend_with: BackendWith, path: str, command: str
+) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    reporting = Reporting(source=ReportingSource.FILE, path=path)
+    backend.recurrences[name] = recurrence.model_copy(
+        update={"spec": recurrence.spec.model_copy(update={"reporting": reporting})}
+    )
+    backend.see(name, OutputReport(1, finished=True))
+    backend.end_workload(name)
+    backend.reconcile()
+    assert command in backend.recurrences[name].status.message
 
 
 def test_the_wait_for_the_last_lines_is_bounded(backend_with: BackendWith) -> None:
