@@ -35,6 +35,10 @@ MAX_EVALUATIONS = 1_000_000
 MAX_NAMES_QUOTED = 12
 # Rows of one kind that do not count, before a notice says so.
 UNREAD_ROWS = 3
+OF_WHICH_RUN = (
+    "so it is not known of which run it is: remove the file when the script starts, or name it after the run, with "
+    "$(WATTLOOP_RECURRENCE) in spec.reporting.path"
+)
 _NUMBER = re2.compile(NUMBER)
 _EPOCH_VALUE = re2.compile(rf"^(?P<{EPOCH}>.*)$")
 
@@ -114,6 +118,9 @@ class RowReader:
         self._passed_over: UnreadLine | None = None
         self._unread: UnreadLine | None = None
         self._unread_rows = 0
+        # The last row of an earlier run, until the next row shows whether it goes on from it, and why that is in doubt.
+        self._earlier: _Row | None = None
+        self._goes_on: str | None = None
         self._keys: list[str] = []
 
     @property
@@ -127,7 +134,7 @@ class RowReader:
             at_end = f"the row {self._unread.text[:MAX_QUOTED_CHARACTERS]!r} {self._unread.cause}"
         elif self._keys:
             at_end = f"no row has a key {self._name!r}: the keys are {_quoted(self._keys)}"
-        known = self._unread is not None and self._unread_rows >= UNREAD_ROWS
+        known = self._unread is not None and (self._unread_rows >= UNREAD_ROWS or bool(self._goes_on))
         return OutputReading(unread=f"no row has counted; {at_end}" if known else "", unread_at_end=at_end)
 
     def passed_over(self) -> UnreadLine | None:
@@ -141,12 +148,25 @@ class RowReader:
     def restart(self) -> None:
         """Note that the file is rewritten, from its first row: rows that have counted do not count again."""
         self._head, self._place, self._epochs = None, 0, self._new_epochs()
+        self._earlier = self._goes_on = None
 
-    def read_head(self, line: bytes) -> None:
-        """Read the first line of a file whose rows so far are of an earlier run."""
-        text = _text(line)
-        if not text.startswith("{"):
-            self._read_cells(text)
+    def pass_earlier(self, head: bytes, tail: bytes) -> None:
+        """Pass the rows that the file had before this run.
+
+        A run that writes the same rows again before its own ones leaves the same file as one that adds to it. Only rows
+        whose epochs begin again, or that follow another head, are of a run that adds.
+
+        Args:
+            head: The first line of the file.
+            tail: The last bytes of those rows.
+        """
+        if not _text(head).startswith("{"):
+            self._read_cells(_text(head))
+        for line in tail.splitlines():
+            row = self._row(_text(line))
+            value = "" if row is None else row.values.get(self._name, "").strip()
+            if row is not None and value and not self._problem(row, value):
+                self._earlier = row
 
     def read(self, line: bytes, number: int = 0) -> Evaluation | None:
         """See `MetricReader.read`."""
@@ -154,8 +174,9 @@ class RowReader:
         text = _text(line)
         if not text:
             return None
-        row = self._read_json(text) if text.startswith("{") else self._read_cells(text)
+        row = self._row(text)
         if row is None:
+            self._earlier = self._goes_on = None
             return None
         value = row.values.get(self._name, "").strip()
         problem = row.problem or self._problem(row, value)
@@ -163,11 +184,30 @@ class RowReader:
             self._note_unread(UnreadLine(text, cause=problem))
         if problem or not value:
             return None
+        if self._earlier is not None:
+            self._goes_on, self._earlier = self._follows(row, self._earlier), None
+        if self._goes_on:
+            self._note_unread(UnreadLine(text, cause=self._goes_on))
+            return None
         epoch = self._epoch_in(row)
         if epoch:
             self._epochs.read(epoch, has_metric=True)
             self._epochs.note_evaluation()
         return self._counted_once(Evaluation(float(value), self._epochs.completed if epoch else None, text, number))
+
+    def _row(self, text: str) -> _Row | None:
+        """The row of a line; None of a head and of an empty line."""
+        if not text:
+            return None
+        return self._read_json(text) if text.startswith("{") else self._read_cells(text)
+
+    def _follows(self, row: _Row, earlier: _Row) -> str:
+        """Why a row may be of a run that has written the earlier rows, too; empty if its epochs begin again."""
+        epoch, last = self._epoch_in(row), self._epoch_in(earlier)
+        if epoch and last and float(epoch) <= float(last):
+            return ""
+        where = f"after epoch {last}" if epoch and last else "without an epoch"
+        return f"goes on {where} from rows that the file had before the start, {OF_WHICH_RUN}"
 
     def _counted_once(self, found: Evaluation) -> Evaluation | None:
         key = hash((found.epoch, repr(found.metric)))

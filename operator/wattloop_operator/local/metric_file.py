@@ -3,7 +3,8 @@
 A file may be there before the training starts, with the rows of an earlier run. They do not count: of a file that
 goes on from them, only what is added is read. A file that is replaced, or becomes shorter, is read from its beginning,
 but one that is rewritten with the earlier rows and more goes on from them, too. As long as such a file has fewer
-rows than before, it may be either, and nothing of it is read for a while.
+rows than before, it may be either, and nothing of it is read for a while. Whether what follows the earlier rows is all
+that this run has written is judged by the reader (`RowReader.pass_earlier`).
 
 A last line without a line feed may be half written, so it waits.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from wattloop_operator.domain.metric_rows import RowReader
+from wattloop_operator.domain.metric_rows import OF_WHICH_RUN, RowReader
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 
 READ_BYTES = 256 * 1024
@@ -89,11 +90,7 @@ class MetricFile:
         if not self._earlier_size:
             return f"{self._path} is empty"
         if written != self._earlier_nanoseconds:
-            return (
-                f"{self._path} was written again and has what it had before the start, so it is not known of which run "
-                "it is: remove it when the script starts, or name it after the run, with $(WATTLOOP_RECURRENCE) in "
-                "spec.reporting.path"
-            )
+            return f"{self._path} was written again and has what it had before the start, {OF_WHICH_RUN}"
         return f"{self._path} was not written: it has what it had before the start"
 
     def _opened(self) -> BinaryIO:
@@ -120,7 +117,7 @@ class MetricFile:
         if self._earlier_size:
             self._place, self._before = self._earlier_size, _tail(descriptor, self._earlier_size)
             self._skips_part = not self._before.endswith(b"\n")
-            self._reader.read_head(self._earlier[:MAX_LINE_BYTES].partition(b"\n")[0])
+            self._reader.pass_earlier(self._earlier[:MAX_LINE_BYTES].partition(b"\n")[0], self._before)
 
     def _read(self, descriptor: int) -> list[tuple[int, bytes]]:
         rows: list[tuple[int, bytes]] = []

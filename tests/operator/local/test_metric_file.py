@@ -114,6 +114,33 @@ def test_a_file_that_begins_as_that_of_an_earlier_run_is_of_this_run_once_it_sta
     assert followed.found == [0.5, 0.6, 0.7, 0.8]
 
 
+@pytest.mark.parametrize("shows_epochs", [True, False])
+@pytest.mark.parametrize("is_seen_shorter", [True, False])
+def test_rows_that_go_on_from_equal_ones_of_an_earlier_run_do_not_count_and_it_is_said_at_once(
+    tmp_path: Path, shows_epochs: bool, is_seen_shorter: bool
+) -> None:
+    """A script wrote the rows of the run before again and one more, which was read as the first one: epoch 5."""
+    path = tmp_path / "metrics.csv"
+    head, earlier, more = (HEAD, rows([0.5, 0.51, 0.52, 0.54]), rows([0.6], 5))
+    if not shows_epochs:
+        head, earlier, more = "val_acc\n", "0.5\n0.51\n0.52\n0.54\n", "0.6\n"
+    path.write_text(head + earlier)
+    followed = Followed(path)
+    if is_seen_shorter:
+        path.write_text("")
+        followed.poll()
+    path.write_text(head + earlier + more)
+    followed.poll()
+    assert followed.found == []
+    assert (
+        "it is not known of which run it is: remove the file when the script starts" in followed.reader.reading.unread
+    )
+    # As another run begins, its epochs do too; so does a table with its head.
+    path.write_text(head + earlier + more + head + "1,0.7\n"[0 if shows_epochs else 2 :])
+    followed.poll()
+    assert followed.found == [0.7]
+
+
 def test_a_half_written_last_row_counts_only_after_a_good_end(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     for succeeded in (True, False):
