@@ -5,6 +5,9 @@ night says nothing of a saving on those of today. Configurations that ran severa
 
 Where the default did run again since a change, what it costs on the data of today says nothing of the recurrences
 before it.
+
+Short epochs are not measured apart from the start of a run. Then whole runs of the default are compared with those of
+as many epochs. Those of other configurations are not: the first of each fills caches.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import Measure, default_cost_of, ran
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.bandit.run_costs import WHOLE_RUNS
 from wattloop_planner.estimate import RunCost
 from wattloop_planner.observations import Outcome
 
@@ -64,7 +68,7 @@ def comparable_default(
         eta: The job's weight of energy in the cost, 0 to 1.
         measure: What is compared. Which recurrences are is the same for each: the cost decides it.
     """
-    known = known_epoch_costs(records, eta)
+    known = known_epoch_costs(records, default, eta)
     since = first_comparable(known, default)
     recent, weight, size = measure.weighted([record for record in records if record.recurrence >= since], eta)
     # A power profile does not say on which data it was measured.
@@ -76,14 +80,19 @@ def comparable_default(
     return ComparableDefault(cost.scaled(1 / size), since)
 
 
-def known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> EpochCosts:
+def known_epoch_costs(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> EpochCosts:
     """The attempts of which the cost of an epoch is known, with the logarithm of it.
+
+    That of the default is known from a whole run, too, its start included.
 
     Args:
         records: Ordered by (recurrence, attempt), as the result is.
+        default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
     """
-    costs = ((record, _log_epoch_cost(record, eta)) for record in records)
+    costs = (
+        (record, _log_epoch_cost(record, eta)) for record in records if _shows_epochs(record) or ran(record, default)
+    )
     return [(record, cost) for record, cost in costs if cost is not None]
 
 
@@ -115,6 +124,9 @@ def _has_changed_with_latest(known: EpochCosts, default: Configuration) -> bool:
     before = [cost for record, cost in of_default[:-1] if _conditions(record) == _conditions(latest)]
     if not before or abs(now - median(before[-MAX_COMPARED:])) <= CHANGE_OF_FEW:
         return False
+    if len(before) == 1 and now < before[0] and not _shows_epochs(latest):
+        # The first run may have filled caches.
+        return False
     others: dict[object, tuple[list[float], list[float]]] = {}
     for record, cost in known:
         if not ran(record, default):
@@ -133,11 +145,13 @@ def first_comparable(known: EpochCosts, default: Configuration) -> int:
         default: The job's default configuration.
     """
     latest = max((record.recurrence for record, _ in known if ran(record, default)), default=-1)
-    runs: dict[object, list[tuple[int, float]]] = {}
+    runs: dict[tuple[object, ...], list[tuple[int, float]]] = {}
     for record, cost in known:
         if record.recurrence <= latest:
             runs.setdefault(_conditions(record), []).append((record.recurrence, cost))
-    changes = [(each, _runs_before_change([cost for _, cost in each])) for each in runs.values()]
+    # The first whole run may have filled caches.
+    compared = [each if shows_epochs else each[1:] for (shows_epochs, *_), each in runs.items()]
+    changes = [(each, _runs_before_change([cost for _, cost in each])) for each in compared if each]
     return max((each[before][0] for each, before in changes if before), default=0)
 
 
@@ -154,11 +168,18 @@ def _runs_before_change(costs: Sequence[float]) -> int:
     return 0
 
 
-def _conditions(record: ObservationRecord) -> object:
+def _conditions(record: ObservationRecord) -> tuple[object, ...]:
     """All but the data that an epoch's cost depends on. An image may carry the data, so it is not among it."""
+    shows_epochs = _shows_epochs(record)
     limit = None if record.power_limit_watts is None else round(record.power_limit_watts)
     training = record.batch_size, record.parameters, record.template_digest
-    return (*training, limit, record.gpu_product, record.gpu_count, record.pipeline is None)
+    place = limit, record.gpu_product, record.gpu_count, record.pipeline is None
+    return (shows_epochs, None if shows_epochs else record.epochs, *training, *place)
+
+
+def _shows_epochs(record: ObservationRecord) -> bool:
+    """Whether an epoch was measured apart from the start."""
+    return record.epoch_energy_joules is not None and record.epoch_time_seconds is not None
 
 
 def _has_changed(costs: Sequence[float]) -> bool:
@@ -172,10 +193,14 @@ def _has_changed(costs: Sequence[float]) -> bool:
 
 
 def _log_epoch_cost(record: ObservationRecord, eta: float) -> float | None:
-    """None if the attempt did not show its epochs apart from its start."""
-    energy, time = record.epoch_energy_joules, record.epoch_time_seconds
+    """None if it is not known; start included if the attempt did not show its epochs apart from it."""
     known = job_observations.observations((record,))
-    if not known or known[0].outcome is Outcome.CRASHED or energy is None or time is None:
+    if not known or known[0].outcome is Outcome.CRASHED:
         return None
-    cost = CostModel(eta, known[0].max_power_watts).cost_joules(energy, time)
+    energy, time = record.epoch_energy_joules, record.epoch_time_seconds
+    if energy is None or time is None:
+        run = known[0]
+        cost = run.cost_joules(eta) / run.epochs if run.outcome in WHOLE_RUNS and run.epochs > 0 else 0.0
+    else:
+        cost = CostModel(eta, known[0].max_power_watts).cost_joules(energy, time)
     return math.log(cost) if cost > 0 else None

@@ -25,6 +25,9 @@ DEFAULT = Configuration(32)
 SECONDS = {32: 100.0, 64: 50.0, 128: 60.0}
 EPOCHS = 10
 GROWTH = 1.3
+# Joules of runs, each on more data than the one before, and what a short epoch does not show.
+GROWING = (81.0, 139.0, 238.0, 279.0, 382.0, 432.0, 530.0, 594.0)
+HIDDEN: dict[str, Any] = {"epoch_energy_joules": None, "epoch_time_seconds": None}
 
 
 def attempts(record: Make, sizes: Sequence[int], factors: Sequence[float], **changes: Any) -> list[Any]:
@@ -67,11 +70,11 @@ def test_a_default_that_runs_again_is_compared_again(history: Make, record: Make
 
 
 def outdated(known: Sequence[Any]) -> bool:
-    return is_default_outdated(known_epoch_costs(known, 0.5), DEFAULT)
+    return is_default_outdated(known_epoch_costs(known, DEFAULT, 0.5), DEFAULT)
 
 
 def first_compared(known: Sequence[Any]) -> int:
-    return first_comparable(known_epoch_costs(known, 0.5), DEFAULT)
+    return first_comparable(known_epoch_costs(known, DEFAULT, 0.5), DEFAULT)
 
 
 def test_costs_that_vary_from_run_to_run_are_no_change(record: Make) -> None:
@@ -106,9 +109,43 @@ def test_another_training_or_another_gpu_is_no_change_of_the_data(record: Make, 
 
 
 def test_attempts_that_do_not_show_their_epochs_tell_nothing(record: Make) -> None:
-    hidden = {"epoch_energy_joules": None, "epoch_time_seconds": None}
-    assert not outdated(attempts(record, [32, *[64] * 6], [2.0**night for night in range(7)], **hidden))
+    assert not outdated(attempts(record, [32, *[64] * 6], [2.0**night for night in range(7)], **HIDDEN))
     assert not outdated([])
+
+
+@pytest.mark.parametrize(
+    ("factors", "since"),
+    [
+        (GROWING[:1], 0),
+        # One run is no proof of a change, but the mean of both is what the default costs on neither data.
+        (GROWING[:2], None),
+        (GROWING[:3], 2),
+        (GROWING[:4], 2),
+        (GROWING, 4),
+        # The first run filled caches.
+        ((200.0, 100.0), 0),
+        ((200.0, 100.0, 100.0, 105.0, 95.0), 0),
+        ((100.0, 98.0, 300.0, 102.0, 97.0), 0),
+    ],
+)
+def test_a_default_whose_short_runs_cost_ever_more_is_expected_to_cost_what_the_latest_do(
+    history: Make, record: Make, factors: tuple[float, ...], since: int | None
+) -> None:
+    """Runs of 81 to 594 J were followed by "is expected to use 342 J"."""
+    shown = history(*attempts(record, [32] * len(factors), factors, **HIDDEN)).energy_savings
+    if since is None:
+        assert (shown.default, shown.outdated) == (None, True)
+        return
+    assert (shown.since, shown.outdated) == (since, False)
+    latest = factors[since:]
+    mean = 200 * SECONDS[32] * EPOCHS * sum(latest) / len(latest)
+    assert shown.default.of_run.value == pytest.approx(mean)
+
+
+def test_whole_runs_of_other_lengths_say_nothing_of_an_epoch(record: Make) -> None:
+    runs = attempts(record, [32] * 6, [1.0, 1.0, 1.0, 3.0, 3.0, 3.0], **HIDDEN)
+    assert first_compared(runs) == 3
+    assert first_compared([replace(each, epochs=1.0 + each.recurrence) for each in runs]) == 0
 
 
 @pytest.mark.parametrize("again", [1, 2, 4])
