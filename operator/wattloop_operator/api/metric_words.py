@@ -88,3 +88,8 @@ def _pattern(words: Sequence[str], phrases: Sequence[str]) -> str:
 # Regular expressions of RE2 that match such names.
 LOWER_IS_BETTER_PATTERN = _pattern(LOWER_IS_BETTER_WORDS, LOWER_IS_BETTER_PHRASES)
 HIGHER_IS_BETTER_PATTERN = _pattern(HIGHER_IS_BETTER_WORDS, HIGHER_IS_BETTER_PHRASES)
+# Metrics that are a share of what was evaluated: from 0 to 1, or in percent.
+SHARE_PATTERN = _pattern(
+    ("acc", "auc", "auroc", "auprc", "dice", "f1", "iou", "map", "miou", "mrr", "ndcg", "precision", "recall", "top1"),
+    ("accuracy",),
+)

@@ -17,6 +17,7 @@ from typing import Any
 
 import re2
 
+from wattloop_operator.api.metric_words import SHARE_PATTERN
 from wattloop_operator.domain.progress_bar import step_count_of
 from wattloop_operator.domain.step_line import is_of_step
 from wattloop_operator.domain.training_data import (
@@ -93,6 +94,9 @@ _TRAINING_REMEDY = (
     "print the one of the evaluation, name it in spec.objective.target.metric, "
     "or read this one with spec.reporting.pattern"
 )
+# Above 1 by more than a mean of rounded shares.
+MAX_SHARE = 1.01
+MAX_PERCENT = 100.0
 _PERCENT = re.compile(r"\s*(?:%|percent\b|pct\b)")
 
 
@@ -133,6 +137,8 @@ class NamedMetric:
         '0.71'
         >>> accuracy.value("train loss: 0.1 accuracy: 0.99").number is None
         True
+        >>> accuracy.value("accuracy: 71%") == accuracy.value("accuracy: 71")
+        True
         >>> accuracy.value("accuracy: 71%").doubt
         "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
     """
@@ -140,6 +146,7 @@ class NamedMetric:
     def __init__(self, name: str, *, is_fraction: bool) -> None:
         self._name = name
         self.is_fraction = is_fraction
+        self._is_share = is_fraction and re2.search(SHARE_PATTERN, name) is not None
         self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
         # As it is, and as JSON may write it.
         forms = dict.fromkeys((name, json.dumps(name)[1:-1]))
@@ -260,7 +267,8 @@ class NamedMetric:
 
     def _counted(self, match: Any, text: str) -> NamedValue:
         before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
-        if self.is_fraction and _PERCENT.match(after):
+        is_beyond = self._is_share and MAX_SHARE < float(match.group(_NUMBER_GROUP)) <= MAX_PERCENT
+        if is_beyond or (self.is_fraction and _PERCENT.match(after)):
             return NamedValue(doubt=_IN_PERCENT, is_certain=True)
         if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
             return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}", is_of_other_data=True)

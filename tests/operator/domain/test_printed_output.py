@@ -359,6 +359,7 @@ def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
         ("| epoch | accuracy |\n|---|---|\n| 1 | 0.91 |\n", "at the head of a table"),
         ("Class  Images  accuracy  mAP50): 100%|███| 4/4 [00:01<00:00, 2it/s]\nall  128  0.91  0.6\n", "of a table"),
         ("epoch 1 accuracy: 91%\n", "in percent where the threshold is a fraction"),
+        ("epoch 1 accuracy: 91\n", "in percent where the threshold is a fraction"),
         ("accuracy 91 %\n", "in percent where the threshold is a fraction"),
         ("accuracy 0.91\n", "before a space, without '='"),
         ("| accuracy | 0.91 |\n", "in the cells of a table"),
