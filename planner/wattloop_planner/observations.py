@@ -44,6 +44,10 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
 
 
+# Outcomes of attempts that ran as long as a run of the job does.
+WHOLE_RUNS = (Outcome.REACHED, Outcome.EXHAUSTED)
+
+
 @dataclass(frozen=True)
 class StartUp:
     """What an attempt used before its epochs.

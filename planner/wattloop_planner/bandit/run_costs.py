@@ -24,7 +24,7 @@ from wattloop_planner.bandit.priors import MIN_EPOCHS_SHARE
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps
 from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.estimate import Estimate, RunCost
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import WHOLE_RUNS, Observation, Outcome
 
 # The latest runs of a configuration that count, because the data may grow.
 LATEST_RUNS = 24
@@ -34,7 +34,6 @@ LATEST_ATTEMPTS = 2 * LATEST_RUNS
 EPOCH_COST_ERROR = 0.02
 # An explanation of the known starts that is less likely than this is outside of the interval.
 MIN_PROBABILITY = 0.05
-WHOLE_RUNS = (Outcome.REACHED, Outcome.EXHAUSTED)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import Measure, default_cost_of, ran
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.run_costs import WHOLE_RUNS
 from wattloop_planner.estimate import RunCost
-from wattloop_planner.observations import Outcome
+from wattloop_planner.observations import WHOLE_RUNS, Outcome
 
 # Smaller changes may be those of a node, or of what else runs on it.
 CHANGE = math.log(1.25)
