@@ -54,9 +54,8 @@ def parameter_text(value: object) -> object:
 
 
 ParameterValue = Annotated[
-    str,
+    ParameterText,
     BeforeValidator(parameter_text),
-    Field(min_length=1, max_length=MAX_PARAMETER_CHARACTERS, pattern=VALUE_PATTERN),
     WithJsonSchema(
         number_or_text(
             description="A value of the parameter: a number, or a text without control characters.",

@@ -93,18 +93,12 @@ def number_or_text(**schema: Any) -> dict[str, Any]:
 
 _NUMBER = {"maxLength": MAX_DECIMAL_CHARACTERS, "maximum": 10**15 - 1}
 Number = Annotated[
-    Decimal,
-    BeforeValidator(to_decimal),
-    PlainSerializer(format_decimal, return_type=str, when_used="json"),
-    WithJsonSchema(number_or_text(pattern=DECIMAL_PATTERN, minimum=1 - 10**15, **_NUMBER)),
+    DecimalString, WithJsonSchema(number_or_text(pattern=DECIMAL_PATTERN, minimum=1 - 10**15, **_NUMBER))
 ]
 """A number that a user writes, such as 0.76 or "0.76"; a `Decimal` in memory."""
 
 NonNegativeNumber = Annotated[
-    Decimal,
-    BeforeValidator(to_decimal),
-    Field(ge=0),
-    PlainSerializer(format_decimal, return_type=str, when_used="json"),
+    NonNegativeDecimalString,
     WithJsonSchema(number_or_text(pattern=NON_NEGATIVE_DECIMAL_PATTERN, minimum=0, **_NUMBER)),
 ]
 """A `Number` of 0 or more."""

@@ -179,21 +179,22 @@ def _template_problems(document: Document, spec: Any, workloads: bool) -> list[M
         return []
 
     def problem(path: Path, found: str, expected: str, *, at_key: bool = False) -> ManifestProblem:
-        """A problem at a path of the template, where the user has it."""
-        where = (*place, *path[1:]) if path[:1] == ("spec",) else path
-        return document.problem(("spec", "template", *where), found, expected, at_key=at_key)
+        """A problem at a path of the job's spec, where the user has it."""
+        if path[:2] == ("template", "spec"):
+            path = ("template", *place, *path[2:])
+        return document.problem(("spec", *path), found, expected, at_key=at_key)
 
     exceeded = exceeded_limit(template)
     if exceeded is not None:
-        return [problem((), exceeded.found, exceeded.expected)]
+        return [problem(("template",), exceeded.found, exceeded.expected)]
     wrong = wrong_type(template) or wrong_gpu_request(template) or misspelt(template)
     wrong = wrong or wrong_job(template, _names(spec.get("trainingContainers")))
-    if wrong is not None and wrong.path[0] != "template":
-        return [document.problem(("spec", *wrong.path), format_value(wrong.value), wrong.expected)]
     if wrong is not None:
-        return [problem(wrong.path[1:], format_value(wrong.value), wrong.expected)]
+        return [problem(wrong.path, format_value(wrong.value), wrong.expected)]
     findings = wrong_workload(template) if workloads else []
-    return [problem(each.path, each.found, each.expected, at_key=each.is_about_field) for each in findings]
+    return [
+        problem(("template", *each.path), each.found, each.expected, at_key=each.is_about_field) for each in findings
+    ]
 
 
 def _names(value: Any) -> list[str] | None:
@@ -218,9 +219,9 @@ def _model_problems(document: Document, kind: str, value: dict[str, Any], result
         wrong = wrong_parameters(manifest.spec.parameters, manifest.spec.batch_size)
         if wrong is not None:
             return [document.problem(("spec", *wrong.path), format_value(wrong.value), wrong.expected)]
-    if isinstance(manifest, RecurringTrainingJob) and manifest.spec.schedule is not None:
         try:
-            check_schedule(manifest.spec.schedule, manifest.spec.time_zone)
+            if manifest.spec.schedule is not None:
+                check_schedule(manifest.spec.schedule, manifest.spec.time_zone)
         except ScheduleError as error:
             return [document.problem(("spec", error.field), error.found, error.expected)]
     result.valid.append(manifest)

@@ -14,7 +14,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError, ResourceType
 from wattloop_operator.cluster.informer.stored_parts import kueue_part
-from wattloop_operator.cluster.polled_reads import JobName, PolledReads, Read
+from wattloop_operator.cluster.polled_reads import PolledReads, Read, job_name_of
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
 from wattloop_operator.workloads.kueue import GROUP, JOB_UID_LABEL, created_at, in_queue, is_suspended, queue_of
 
@@ -72,7 +72,7 @@ class KueueWorkloads:
         """
         waits = queue_of(body) and is_suspended(body) and state.owned and not state.phase.ended
         if not waits or recurrence.status.result is not None:
-            self.reads.drop(job_key(recurrence), state.uid)
+            self.reads.drop(job_name_of(recurrence), state.uid)
             return state
         started = recurrence.status.start_time or state.started_at
         read = self._current(body, recurrence, must_answer=started is not None)
@@ -80,7 +80,7 @@ class KueueWorkloads:
 
     def _current(self, body: Body, recurrence: TrainingRecurrence, *, must_answer: bool) -> KueueAnswer:
         uid, version = str(body["metadata"]["uid"]), str(body["metadata"].get("resourceVersion"))
-        key = job_key(recurrence)
+        key = job_name_of(recurrence)
         known = self.reads.get(key, uid)
         if known is not None and known.version == version and not self.reads.is_due(known):
             return known.answer
@@ -128,8 +128,3 @@ def _delay_seconds(problem: QueueWait | None, before: Read[KueueAnswer] | None, 
         return FIRST_POLL_SECONDS
     # A new version of the child is read at once, as often as others write it.
     return before.delay_seconds if before.version != version else min(2 * before.delay_seconds, POLL_SECONDS)
-
-
-def job_key(recurrence: TrainingRecurrence) -> JobName:
-    """Namespace and name of the job of an attempt."""
-    return recurrence.metadata.namespace, recurrence.spec.job_ref.name

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+
 # With many waiting workloads the interval grows, so that the API server gets no more reads than this.
 MAX_READS_PER_SECOND = 20.0
 
@@ -75,3 +77,8 @@ class PolledReads(Generic[Answer]):
 
     def _delay_seconds(self, read: Read[Answer]) -> float:
         return max(read.delay_seconds, len(self._reads) / MAX_READS_PER_SECOND)
+
+
+def job_name_of(recurrence: TrainingRecurrence) -> JobName:
+    """Namespace and name of the job of an attempt."""
+    return recurrence.metadata.namespace, recurrence.spec.job_ref.name

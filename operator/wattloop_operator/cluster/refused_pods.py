@@ -15,7 +15,7 @@ from wattloop.errors import OperationError
 from wattloop.printable import printable
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, ClusterApi, NotFoundError, RejectedError, ResourceType
-from wattloop_operator.cluster.polled_reads import PolledReads
+from wattloop_operator.cluster.polled_reads import PolledReads, job_name_of
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,7 @@ class RefusedPods:
 
     def state(self, state: WorkloadState, recurrence: TrainingRecurrence, *, lacks_pods: bool) -> WorkloadState:
         """The state of a workload, with the reason if a pod that it lacks cannot be created."""
-        metadata = recurrence.metadata
-        job = (metadata.namespace, recurrence.spec.job_ref.name)
+        job, namespace = job_name_of(recurrence), recurrence.metadata.namespace
         waits = state.owned and lacks_pods and state.phase is WorkloadPhase.PENDING and not state.suspended
         if not waits or state.queue or state.wait_reason or recurrence.status.result is not None:
             self.reads.drop(job, state.uid)
@@ -57,7 +56,7 @@ class RefusedPods:
             known = self.reads.put(job, state.uid, "", FIRST_READ_SECONDS)
         elif self.reads.is_due(known):
             delay = min(2 * known.delay_seconds, MAX_DELAY_SECONDS)
-            known = self.reads.put(job, state.uid, self._read(metadata.namespace, state, known.answer), delay)
+            known = self.reads.put(job, state.uid, self._read(namespace, state, known.answer), delay)
         if not known.answer:
             return state
         return replace(state, wait_reason=FAILED_CREATE, message=f"a pod of it cannot be created: {known.answer}")
@@ -72,13 +71,10 @@ class RefusedPods:
             logger.warning("%s/%s lacks pods, and its Events cannot be read: %s", namespace, state.name, error)
             return before
         # Workloads of other kinds, such as JobSets, make Jobs whose names begin with theirs.
-        found = [each for each in page.get("items") or () if of_job or _name(each).startswith(f"{state.name}-")]
+        events, prefix = page.get("items") or (), f"{state.name}-"
+        found = [each for each in events if of_job or str(each["involvedObject"].get("name")).startswith(prefix)]
         latest = max(found, key=_time, default=None)
         return "" if latest is None else printable(str(latest.get("message") or FAILED_CREATE), MAX_MESSAGE_CHARACTERS)
-
-
-def _name(event: Mapping[str, Any]) -> str:
-    return str(event["involvedObject"].get("name"))
 
 
 def _time(event: Mapping[str, Any]) -> str:

@@ -97,7 +97,7 @@ def _progress_within_limits(recurrence: TrainingAttempt, seen: OutputReport) -> 
     excess = float(progress.epoch or 0) - most
     goes_on = len(progress.processes) == len(before.processes) and (progress.epoch or 0) > (before.epoch or 0)
     if before.stop_requested and not goes_on:
-        # A script that is told to end may print its best epoch again.
+        # A script that is asked to end may print its best epoch again.
         return progress_after(recurrence, report_of(before, replace(seen, metric=None, epoch=None)))
     # A termination message tells of the whole training, and of nothing before its end.
     if excess <= 0 or recurrence.spec.reporting.source is ReportingSource.TERMINATION_MESSAGE:

@@ -110,7 +110,7 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
 
 
 def with_iterations(result: PipelineResult, state: PipelineState) -> PipelineResult:
-    """The result of an attempt's pipeline with what an iteration was planned to take, and what it took.
+    """The result of an attempt's pipeline with the planned and the realised iteration.
 
     Args:
         result: What the status of the attempt has of it.
