@@ -39,6 +39,11 @@ class Edge:
         """Half of the length of that interval."""
         return (self.latest_seconds - self.earliest_seconds) / 2
 
+    @property
+    def is_undated(self) -> bool:
+        """Whether the step lies anywhere between two readings: the counter's update period does not date it."""
+        return 2 * self.uncertainty_seconds > 2 * UPDATE_PERIOD_SECONDS
+
     def watts_until(self, later: Edge) -> float:
         """Mean power until a later edge."""
         rise = later.energy_millijoules - self.energy_millijoules
@@ -96,7 +101,8 @@ def energy_at(
 ) -> EnergyEstimate:
     """Energy used until a moment, counted from the zero of the counter.
 
-    Between two edges it follows the power that was read between them, else a straight line.
+    Between two edges it follows the power that was read between them, else a straight line. Beside a step that lies
+    anywhere between two readings, it is between the energies of these readings.
 
     Args:
         edges: Edges of the counter, oldest first; at least two, at distinct times.
@@ -111,6 +117,8 @@ def energy_at(
     after = bisect.bisect_right(edges, moment, key=lambda edge: edge.time_seconds)
     index = min(max(after, 1), len(edges) - 1)
     before, behind = edges[index - 1], edges[index]
+    if before.is_undated or behind.is_undated:
+        return _between_readings(edges, moment, lag_joules)
     share = None
     if power is not None and behind.time_seconds - before.time_seconds > 2 * UPDATE_PERIOD_SECONDS:
         share = power.share_until(moment, before.time_seconds, behind.time_seconds)
@@ -120,6 +128,14 @@ def energy_at(
     uncertainty = power.energy_between(before.time_seconds, behind.time_seconds).uncertainty_joules
     uncertainty = min(uncertainty, max(share, 1 - share) * rise)
     return EnergyEstimate(before.energy_millijoules / 1000 + share * rise, uncertainty + lag_joules)
+
+
+def _between_readings(edges: Sequence[Edge], moment: float, lag_joules: float) -> EnergyEstimate:
+    """The middle of what the counter had reached before the moment and at the next reading, with half as its bound."""
+    stepped = bisect.bisect_right(edges, moment, key=lambda edge: edge.latest_seconds)
+    may_have_stepped = bisect.bisect_left(edges, moment, key=lambda edge: edge.earliest_seconds)
+    low, high = (edges[max(count - 1, 0)].energy_millijoules / 1000 for count in (stepped, may_have_stepped))
+    return EnergyEstimate((low + high) / 2, abs(high - low) / 2 + lag_joules)
 
 
 def _on_line(edges: Sequence[Edge], index: int, moment: float) -> EnergyEstimate:

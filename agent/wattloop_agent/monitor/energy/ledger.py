@@ -194,7 +194,9 @@ class Ledger:
             for sample in samples:
                 self._add_sample(sample)
             changed = False
-            while self._pending and self._pending[0].end_seconds + UPDATE_WAIT_SECONDS <= now_seconds:
+            # The thread may have paused since it read the GPUs: readings from before an observation do not bound it.
+            read_since = min((sample.begin_seconds for sample in samples), default=now_seconds)
+            while self._pending and self._pending[0].end_seconds + UPDATE_WAIT_SECONDS <= read_since:
                 changed = self._apply(self._pending.popleft()) or changed
             return changed
 
