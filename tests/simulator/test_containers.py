@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -42,6 +44,11 @@ print(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 """
 
 
+def work_for_long(gpu: int) -> str:
+    """The program that works on one GPU."""
+    return WORK_FOR_LONG.replace("args=(0,", f"args=({gpu},").replace("gpus[0]", f"gpus[{gpu}]")
+
+
 def containers_are_supported() -> bool:
     try:
         return subprocess.run([*INTO_A_CONTAINER, "true"], check=False, capture_output=True).returncode == 0
@@ -63,7 +70,11 @@ class Container(subprocess.Popen[str]):
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.first_line = self.stdout.readline().strip() if self.stdout else ""
+
+    @functools.cached_property
+    def first_line(self) -> str:
+        """What it prints first; waits for it."""
+        return self.stdout.readline().strip() if self.stdout else ""
 
     @property
     def host_pid(self) -> int:
@@ -108,12 +119,32 @@ def test_the_machine_lists_processes_of_containers_and_containers_do_not_see_eac
     assert nvml.nvmlDeviceGetMemoryInfo(handle).used == free
 
 
+def test_containers_that_start_at_once_are_not_taken_for_each_other(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    gpus = range(4)
+    machine = make_machine(clock="wall", count=len(gpus))
+    nvml = start_nvml()
+    handles = [nvml.nvmlDeviceGetHandleByIndex(gpu) for gpu in gpus]
+    starts: list[str] = []
+    # Each is the first process of its container. Two that begin in the same tick have the same pid and start.
+    while len(set(starts)) == len(starts):
+        with contextlib.ExitStack() as stack:
+            containers = [stack.enter_context(Container(work_for_long(gpu), machine)) for gpu in gpus]
+            assert {each.first_line for each in containers} == {"working"}
+            listed = [[each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)] for handle in handles]
+            assert listed == [[each.host_pid] for each in containers]
+            stats = [Path(f"/proc/{each.host_pid}/stat").read_text(encoding="ascii") for each in containers]
+            starts = [stat.split()[21] for stat in stats]
+
+
 def test_a_container_does_not_remove_the_work_of_a_stopped_process_elsewhere(
     make_machine: Callable[..., Machine],
 ) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Container(WORK_FOR_LONG, machine) as stopped:
+        assert stopped.first_line == "working"
         os.kill(stopped.host_pid, signal.SIGSTOP)
         while machine.describe().gpus[0].power_watts != idle_watts:
             pass

@@ -46,6 +46,6 @@ EXPORT nvmlReturn_t wattloopSimulatorListsAllProcesses(unsigned *all) {
     if (all == NULL) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    *all = call.machine->layout->pid_namespace == processes_self().pid_namespace;
+    *all = call.machine->layout->pid_namespace == processes_namespace();
     return call_end(&call, NVML_SUCCESS);
 }

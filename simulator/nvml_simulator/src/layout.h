@@ -10,7 +10,7 @@
 #include "functions.h"
 
 #define LAYOUT_MAGIC 0x53555047544c5457ULL /* "WTLTGPUS" */
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 
 enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
 enum { CLOCK_SETTINGS = 4096, WORK_RECORDS = 4096 };
@@ -30,6 +30,7 @@ struct process {
     uint64_t start_ticks;   /* with the pid, its identity */
     uint64_t memory_bytes;
     uint64_t pid_namespace; /* namespace of its pid: containers have their own */
+    uint64_t lock;          /* inode of the file that it has locked; 0: none */
     int32_t pid;            /* 0: unused entry */
 };
 

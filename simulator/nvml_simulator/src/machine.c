@@ -47,7 +47,7 @@ static int fill(struct layout *layout, const struct machine_options *options) {
     layout->permission = options->permission;
     layout->scale = options->scale;
     layout->origin_ns = clock_monotonic_ns();
-    layout->pid_namespace = processes_self().pid_namespace;
+    layout->pid_namespace = processes_namespace();
     layout->driver_loaded = true;
     for (unsigned index = 0; index < options->gpu_count; index++) {
         identity_fill(&layout->gpus[index], options->seed, index);

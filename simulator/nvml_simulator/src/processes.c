@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,35 +53,60 @@ static int32_t innermost_pid(int32_t pid) {
     return last == NULL ? 0 : atoi(last + 1);
 }
 
-static uint64_t own_pid_namespace(void) {
+uint64_t processes_namespace(void) {
     struct stat found;
     return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
-/* Whether a process only holds the namespaces of a pod. It is the first one of its own PID namespace, as a training is,
- * and pods that start at once start theirs in the same tick. */
-static int is_sandbox(int32_t pid) {
-    char path[64], name[16] = "";
-    snprintf(path, sizeof path, "/proc/%d/comm", pid);
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        return 0;
+/* Locks a file of its own for the rest of this process, and returns the inode: the kernel shows whose lock it is in every
+ * PID namespace. Containers that start at once have processes of the same pid and start. 0 if that is impossible. */
+static uint64_t own_lock(void) {
+    static uint64_t lock;
+    static pid_t owner;
+    struct stat found;
+    if (owner == getpid()) {
+        return lock;
     }
-    size_t length = fread(name, 1, sizeof name - 1, file);
-    fclose(file);
-    return length == strlen("pause\n") && strcmp(name, "pause\n") == 0;
+    int file = memfd_create("nvml_simulator", MFD_CLOEXEC);
+    int held = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &found) == 0;
+    lock = held ? found.st_ino : 0;
+    owner = getpid();
+    return lock;
+}
+
+/* Pid of the process that holds the lock of a file; 0 if no visible one does, -1 if that is unknown. */
+static int32_t holder_of(uint64_t lock) {
+    FILE *locks = fopen("/proc/locks", "re");
+    int32_t found = locks == NULL ? -1 : 0;
+    char line[256];
+    while (found == 0 && fgets(line, sizeof line, locks) != NULL) {
+        int pid = 0;
+        unsigned long long inode = 0;
+        if (sscanf(line, "%*s FLOCK %*s %*s %d %*x:%*x:%llu", &pid, &inode) == 2 && inode == lock) {
+            found = pid;
+        }
+    }
+    if (locks != NULL) {
+        fclose(locks);
+    }
+    return found;
+}
+
+static bool is_of(int32_t pid, const struct process *process) {
+    return pid > 0 && start_ticks(pid) == process->start_ticks && innermost_pid(pid) == process->pid;
 }
 
 /* Searches the visible processes for one of a nested namespace; returns its pid here, or 0. */
 static int32_t find_within(const struct process *process) {
+    int32_t holder = process->lock == 0 ? -1 : holder_of(process->lock);
+    if (holder >= 0) {
+        return is_of(holder, process) ? holder : 0;
+    }
     DIR *folder = opendir("/proc");
     int32_t found = 0;
     for (struct dirent *entry; folder != NULL && found == 0 && (entry = readdir(folder)) != NULL;) {
         int32_t pid = atoi(entry->d_name);
-        if (pid > 0 && start_ticks(pid) == process->start_ticks && innermost_pid(pid) == process->pid &&
-            !is_sandbox(pid)) {
-            found = pid;
-        }
+        found = is_of(pid, process) ? pid : 0;
     }
     if (folder != NULL) {
         closedir(folder);
@@ -92,7 +119,7 @@ enum process_state processes_state(const struct layout *layout, const struct pro
     if (process->pid == 0) {
         return PROCESS_GONE;
     }
-    uint64_t own = own_pid_namespace();
+    uint64_t own = processes_namespace();
     if (process->pid_namespace == own) {
         *pid = start_ticks(process->pid) == process->start_ticks ? process->pid : 0;
     } else {
@@ -115,7 +142,8 @@ struct process processes_self(void) {
     return (struct process){
         .start_ticks = start_ticks(pid),
         .memory_bytes = CONTEXT_BYTES,
-        .pid_namespace = own_pid_namespace(),
+        .pid_namespace = processes_namespace(),
+        .lock = acts_for != 0 ? 0 : own_lock(),
         .pid = pid,
     };
 }

@@ -16,6 +16,9 @@ enum process_state processes_state(const struct layout *layout, const struct pro
 /* Adds this process. Above MAX_PROCESSES, a process works without being listed. */
 void processes_register(const struct layout *layout, struct gpu *gpu, const struct process *self);
 
+/* PID namespace of this process. */
+uint64_t processes_namespace(void);
+
 /* The calling process, or the one that it acts for. */
 struct process processes_self(void);
 

@@ -115,9 +115,8 @@ class PodProcesses:
             OSError: It is unknown.
         """
         running = (each for pid in pids if (each := listed_process(pid, self._processes)) is not None)
-        # The node's processes hide nothing from each other, so one without a name is ending.
-        named = (each for each in running if each.name and each.name != MPS_SERVER)
-        others = [each for each in named if self.pod_uid_of(each.pid) not in pod_uids]
+        clients = (each for each in running if each.name != MPS_SERVER)
+        others = [each for each in clients if self.pod_uid_of(each.pid) not in pod_uids]
         # One that has ended meanwhile was in no pod any more.
         return [each for each in others if listed_process(each.pid, self._processes) is not None]
 
