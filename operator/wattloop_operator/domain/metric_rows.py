@@ -1,7 +1,8 @@
 """The metric in the rows of a file: JSON lines, or a table of comma-separated values with a head.
 
 A row names its values, so nothing is guessed: the metric is the value of the key, or of the column, with its name.
-A cell that is no number, such as ``91 %``, does not count.
+A cell that is no number, such as ``91 %``, does not count, nor does a share in percent where the threshold is a
+fraction.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.named_metric import NUMBER
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
 from wattloop_operator.domain.printed_epoch import EPOCH, PrintedEpochs
+from wattloop_operator.domain.share_in_percent import IN_PERCENT, is_fraction, is_share, may_be_percent
 from wattloop_operator.domain.training_data import names_evaluation
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReading
 from wattloop_operator.domain.unread_lines import UnreadLine
@@ -108,6 +110,7 @@ class RowReader:
 
     def __init__(self, target: Target) -> None:
         self._name = target.metric
+        self._is_share = is_fraction(target) and is_share(target.metric)
         self._epochs = self._new_epochs()
         self._head: list[str] | None = None
         self._delimiter = ","
@@ -233,6 +236,8 @@ class RowReader:
         for name, each in ((self._name, value), (EPOCH, self._epoch_in(row))):
             if each and not _NUMBER.fullmatch(each):
                 return f"has {name} {each[:MAX_QUOTED_CHARACTERS]!r}, which is no number: write the number alone"
+        if self._is_share and may_be_percent(float(value)):
+            return f"has {self._name} {IN_PERCENT}"
         steps = [name for name, each in row.values.items() if name.lower() in STEPS and each.strip()]
         if steps and not names_evaluation(self._name):
             return (

@@ -17,8 +17,8 @@ from typing import Any
 
 import re2
 
-from wattloop_operator.api.metric_words import SHARE_PATTERN
 from wattloop_operator.domain.progress_bar import step_count_of
+from wattloop_operator.domain.share_in_percent import IN_PERCENT, is_share, may_be_percent
 from wattloop_operator.domain.step_line import is_of_step
 from wattloop_operator.domain.training_data import (
     EVALUATION,
@@ -85,7 +85,6 @@ _WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?|[\w-]+
 _RECORDS = {"best", "highest", "lowest", "max", "min", "previous", "last"}
 _IS_EVALUATION = re.compile(rf"(?i)(?:{EVALUATION})")
 _ALONE = "print the number alone, or read it with spec.reporting.pattern"
-_IN_PERCENT = "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
 _STEP_REMEDY = (
     "which counts only if the line names the data of an evaluation: print 'val' before it, or read it with "
     "spec.reporting.pattern"
@@ -94,9 +93,6 @@ _TRAINING_REMEDY = (
     "print the one of the evaluation, name it in spec.objective.target.metric, "
     "or read this one with spec.reporting.pattern"
 )
-# Above 1 by more than a mean of rounded shares.
-MAX_SHARE = 1.01
-MAX_PERCENT = 100.0
 _PERCENT = re.compile(r"\s*(?:%|percent\b|pct\b)")
 
 
@@ -146,7 +142,7 @@ class NamedMetric:
     def __init__(self, name: str, *, is_fraction: bool) -> None:
         self._name = name
         self.is_fraction = is_fraction
-        self._is_share = is_fraction and re2.search(SHARE_PATTERN, name) is not None
+        self._is_share = is_fraction and is_share(name)
         self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
         # As it is, and as JSON may write it.
         forms = dict.fromkeys((name, json.dumps(name)[1:-1]))
@@ -200,7 +196,7 @@ class NamedMetric:
             rest = (found.group("rest") or found.group("unit")).strip()
             return NamedValue(doubt=f"followed by {rest!r}: {_ALONE}")
         if self.is_fraction and self._percent.search(text) is not None:
-            return NamedValue(doubt=_IN_PERCENT, is_certain=True)
+            return NamedValue(doubt=IN_PERCENT, is_certain=True)
         place = self._place(text)
         if place:
             return NamedValue(doubt=f"{place}: {_ALONE}")
@@ -267,9 +263,9 @@ class NamedMetric:
 
     def _counted(self, match: Any, text: str) -> NamedValue:
         before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
-        is_beyond = self._is_share and MAX_SHARE < float(match.group(_NUMBER_GROUP)) <= MAX_PERCENT
+        is_beyond = self._is_share and may_be_percent(float(match.group(_NUMBER_GROUP)))
         if is_beyond or (self.is_fraction and _PERCENT.match(after)):
-            return NamedValue(doubt=_IN_PERCENT, is_certain=True)
+            return NamedValue(doubt=IN_PERCENT, is_certain=True)
         if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
             return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}", is_of_other_data=True)
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):

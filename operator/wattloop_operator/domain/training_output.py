@@ -14,12 +14,13 @@ from typing import Any
 import re2
 
 from wattloop.printable import quoted
-from wattloop_operator.api.objective import Direction, Target
+from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_plain_scalars
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
+from wattloop_operator.domain.share_in_percent import is_fraction
 from wattloop_operator.domain.unread_lines import MAY_PRECEDE, UnreadLine, UnreadLines
 
 # The rest of a longer line is not searched.
@@ -123,8 +124,7 @@ class OutputReader:
         self._name = target.metric
         self._pattern = self._named = None
         if reporting.pattern is None:
-            is_fraction = target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
-            self._named = NamedMetric(self._name, is_fraction=is_fraction)
+            self._named = NamedMetric(self._name, is_fraction=is_fraction(target))
             self._step = _compiled(_STEP)
         else:
             self._pattern = compiled_pattern(reporting.pattern)

@@ -60,6 +60,8 @@ def test_a_metric_that_is_not_finite_has_diverged() -> None:
         ("epoch,acc\n1,0.7", "has no column 'val_acc': the columns are 'epoch', 'acc'"),
         ("1,0.7\n2,0.8", "has no column 'val_acc': the columns are '1', '0.7'"),
         ("epoch,val_acc\n1,91%", "has val_acc '91%', which is no number"),
+        ("epoch,val_acc\n1,91", "has val_acc in percent where the threshold is a fraction"),
+        ('{"val_acc": 91.5}', "has val_acc in percent where the threshold is a fraction"),
         ("epoch;val_acc\n1;0,91", "has val_acc '0,91', which is no number"),
         ("epoch,val_acc\n1/60,0.9", "has epoch '1/60', which is no number"),
         ("epoch,val_acc\n1,0.9,0.8", "has 3 cells, and the head has 2"),
