@@ -107,7 +107,8 @@ class AgentEnergy:
 
     def covers(self, until: datetime) -> bool:
         """Whether the reports include every known GPU up to this moment."""
-        return self.includes_all_gpus and all(each.ended or each.reported_at >= until for each in self.energies)
+        reached = (each.ended or (each.measured_at or each.reported_at) >= until for each in self.energies)
+        return self.includes_all_gpus and all(reached)
 
     def coverage_percent(self, started: datetime | None, until: datetime) -> float | None:
         """The part of the GPUs' time that the reports cover.

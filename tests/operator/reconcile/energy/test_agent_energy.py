@@ -172,18 +172,24 @@ def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) 
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.PROCESS, 1000)
 
 
-def test_a_report_after_the_end_counts_although_the_gpu_is_not_released(backend: ModelBackend) -> None:
+@pytest.mark.parametrize(
+    ("measured_seconds_ago", "source"), [(0, EnergySource.AGENT), (4, EnergySource.AGENT), (6, EnergySource.PROCESS)]
+)
+def test_a_measurement_after_the_end_counts_although_the_gpu_is_not_released(
+    measured_seconds_ago: int, source: EnergySource, backend: ModelBackend
+) -> None:
     name = started(backend)
     reached(backend, name)
     backend.advance(5)
-    backend.report_energy(name, pod_energy(ended=False))
+    measured_at = backend.now - timedelta(seconds=measured_seconds_ago)
+    backend.report_energy(name, pod_energy(ended=False, measured_at=measured_at))
     backend.reconcile()
     assert waits(backend, name)
     backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
-    assert usage.energy_source is EnergySource.AGENT
+    assert usage.energy_source is source
 
 
 def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(backend: ModelBackend) -> None:
