@@ -12,8 +12,8 @@ from support.chart.rendering import nested, render
 from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand, CommandError
 
-# Values that a path cannot have, and a part of the message, in two renderings: Helm names all invalid values of one.
-INVALID: tuple[dict[str, tuple[Any, str]], ...] = (
+# Values that a path cannot have, and parts of the message, in two renderings: Helm names all invalid values of one.
+INVALID: tuple[dict[str, tuple[Any, *tuple[str, ...]]], ...] = (
     {
         "operatr": ({}, "additional properties 'operatr' not allowed"),
         "operator.replica": (1, "at '/operator': additional properties 'replica' not allowed"),
@@ -40,6 +40,33 @@ INVALID: tuple[dict[str, tuple[Any, str]], ...] = (
         "reporting.service.type": ("ExternalName", "at '/reporting/service/type'"),
         "metrics.podMonitor.interval": ("often", "at '/metrics/podMonitor/interval'"),
         "networkPolicy.apiServerPorts": ([], "at '/networkPolicy/apiServerPorts': minItems: got 0, want 1"),
+        # Peers that an API server would reject after half of the release, or that match nothing.
+        "networkPolicy.metricsFrom": (
+            [
+                {"namespace": "a"},
+                {},
+                {"ipBlock": {"cidr": "10.0.0.1"}},
+                {"ipBlock": {"cidr": "::/0"}, "podSelector": {}},
+            ],
+            "at '/networkPolicy/metricsFrom/0': additional properties 'namespace' not allowed",
+            "at '/networkPolicy/metricsFrom/1': minProperties: got 0, want 1",
+            "at '/networkPolicy/metricsFrom/2/ipBlock/cidr': '10.0.0.1' does not match pattern",
+            "at '/networkPolicy/metricsFrom/3': maxProperties: got 2, want 1",
+        ),
+        "networkPolicy.reportsFrom": (
+            [{"podSelector": {"app": "a"}}, {"podSelector": {"matchExpressions": [{"key": "a", "operator": "in"}]}}],
+            "at '/networkPolicy/reportsFrom/0/podSelector': additional properties 'app' not allowed",
+            "at '/networkPolicy/reportsFrom/1/podSelector/matchExpressions/0/operator': value must be one of 'In'",
+        ),
+        "networkPolicy.uiFrom": ([{"namespaceSelector": "web"}], "got string, want object"),
+        "networkPolicy.extraEgress": (
+            [{"from": []}],
+            "at '/networkPolicy/extraEgress/0': additional properties 'from'",
+        ),
+        "networkPolicy.agentExtraEgress": (
+            [{"ports": [{"port": 0}]}],
+            "at '/networkPolicy/agentExtraEgress/0/ports/0/port': minimum: got 0, want 1",
+        ),
         "networkPolicy.enabled": ("yes", "at '/networkPolicy/enabled': got string, want boolean"),
         "agent.namespace": ("GPU nodes", "at '/agent/namespace'"),
         "agent.maxUnavailable": ("many", "at '/agent/maxUnavailable'"),
@@ -56,12 +83,12 @@ INVALID: tuple[dict[str, tuple[Any, str]], ...] = (
 
 @pytest.mark.parametrize("invalid", INVALID, ids=["first", "other"])
 def test_an_invalid_value_is_rejected(
-    invalid: dict[str, tuple[Any, str]], helm: ClusterCommand, tmp_path: Path
+    invalid: dict[str, tuple[Any, *tuple[str, ...]]], helm: ClusterCommand, tmp_path: Path
 ) -> None:
     with pytest.raises(CommandError) as refusal:
-        render(helm, nested("global", {}, {path: value for path, (value, _) in invalid.items()}), tmp_path)
+        render(helm, nested("global", {}, {path: value for path, (value, *_) in invalid.items()}), tmp_path)
     assert "values don't meet the specifications of the schema" in refusal.value.stderr
-    assert [message for _, message in invalid.values() if message not in refusal.value.stderr] == []
+    assert [part for _, *parts in invalid.values() for part in parts if part not in refusal.value.stderr] == []
 
 
 @pytest.mark.parametrize(

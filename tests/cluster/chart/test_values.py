@@ -19,6 +19,7 @@ POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "
 OWN_CERTIFICATE = {"reporting.tls.mode": "secret", "reporting.tls.secretName": "tls"}
 ALERTED = {"metrics.alerts.enabled": True}
 SHOWN = {"metrics.dashboards.enabled": True}
+ANY_POD: dict[str, Any] = {"namespaceSelector": {}}
 PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 REPORTED = {"networkPolicy.reportsFrom": [PEER]}
 READ = {"networkPolicy.metricsFrom": [PEER]}
@@ -30,7 +31,7 @@ POD = "spec.template.spec"
 ENDPOINT = "spec.podMetricsEndpoints[0].interval"
 UI = "spec.template.spec.containers[ui]"
 SEEN = {"ui.enabled": True}
-HOSTED = {**SEEN, "ui.hosts": ["a.example"], "ui.tlsSecretName": "tls", "networkPolicy.uiFrom": [{}]}
+HOSTED = {**SEEN, "ui.hosts": ["a.example"], "ui.tlsSecretName": "tls", "networkPolicy.uiFrom": [ANY_POD]}
 SERVICE = "probe-wattloop-operator.home.svc:8080"
 LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
@@ -208,6 +209,14 @@ TABLE: list[Row] = [
     ),
     ("metrics.alerts.enabled", True, "PrometheusRule", "spec.groups[wattloop-agent].rules[0].for", "5m", {}),
     ("metrics.alerts.labels", LABELS, "PrometheusRule", "metadata.labels.team", "trains", ALERTED),
+    (
+        "metrics.alerts.runbookUrl",
+        "https://docs.example/monitoring.html",
+        "PrometheusRule",
+        "spec.groups[wattloop-agent].rules[0].annotations.runbook_url",
+        "https://docs.example/monitoring.html#wattloopagentdown",
+        ALERTED,
+    ),
     ("metrics.dashboards.enabled", True, "ConfigMap/monitoring", "metadata.namespace", "home", {}),
     ("metrics.dashboards.namespace", "eyes", "ConfigMap/monitoring", "metadata.namespace", "eyes", SHOWN),
     ("metrics.dashboards.labels", LABELS, "ConfigMap/monitoring", "metadata.labels.team", "trains", SHOWN),
@@ -227,7 +236,7 @@ TABLE: list[Row] = [
         "NetworkPolicy/ui",
         "spec.ingress[1].from",
         [PEER],
-        HOSTED | {"networkPolicy.uiFrom": [{}]},
+        HOSTED | {"networkPolicy.uiFrom": [ANY_POD]},
     ),
     ("ui.enabled", True, "Deployment/ui", "metadata.name", "probe-wattloop-ui", {}),
     ("ui.image.repository", "r/u", "Deployment/ui", f"{UI}.image", "r/u:0.1.0", SEEN),
