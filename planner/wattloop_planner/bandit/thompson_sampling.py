@@ -111,9 +111,9 @@ class ThompsonSamplingPolicy(CostModelPolicy):
         arm = next(arm for arm in sorted(proposals) if values[arm] >= least)
         arms = inputs.context.space.configurations
         reason = (
-            f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: it is the cheapest trial in "
-            f"{proposals[arm]} of {self.samples} samples and is expected to save its own cost and that of "
-            f"{values[arm]:.2g} runs"
+            f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]} (the cheapest trial in "
+            f"{proposals[arm]} of {self.samples} samples): trying it should save {values[arm]:.2g} runs more than it "
+            "costs"
         )
         stop_cost_joules = inputs.start_up_joules + stops[arm] * inputs.unit_joules
         return inputs.decision(arm, ChoiceKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
@@ -173,7 +173,7 @@ class ThompsonSamplingPolicy(CostModelPolicy):
             reason, kind = f"batch size {configurations[chosen]}: {beside}", ChoiceKind.SAMPLE
         else:
             believed = f"batch size {configurations[chosen]} is believed cheapest"
-            reason, kind = f"{believed}, and no trial is expected to save its own cost", ChoiceKind.INCUMBENT
+            reason, kind = f"{believed}, and no trial would pay off", ChoiceKind.INCUMBENT
         return inputs.decision(chosen, kind, reason, self._max_cost(inputs, chosen), self._arms(inputs))
 
     def _horizon(self, context: DecisionContext) -> float:

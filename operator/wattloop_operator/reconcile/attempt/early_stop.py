@@ -77,10 +77,8 @@ def _stop_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
     # it was written.
     if cost is None or cost < float(limit) * (1 - ROUNDING):
         return ""
-    return (
-        f"it has cost what the policy allows{' by its review of the epochs so far' if reviewed else ''}, after "
-        f"{epochs_text(progress.epoch or 0)} without reaching the target"
-    )
+    missed = f"after {epochs_text(progress.epoch or 0)} without reaching the target"
+    return f"{missed}, going on would cost more than it could save" if reviewed else f"it had cost its limit {missed}"
 
 
 def divergence_reason(recurrence: TrainingAttempt, progress: Progress) -> str:

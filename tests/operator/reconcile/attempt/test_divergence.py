@@ -133,7 +133,7 @@ def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(bac
     end(backend, name)
     message = backend.recurrences[name].status.message
     assert message.startswith(
-        "its metric diverged: from 0.6 it became NaN or infinite after 3 epochs; before, it has cost "
+        "its metric diverged: from 0.6 it became NaN or infinite after 3 epochs; before, it had cost "
     )
 
 
