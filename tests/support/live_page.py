@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -48,16 +49,16 @@ def serving(store: Store, address: str | None = None) -> Iterator[str]:
 def serving_source(source: JobSource) -> Iterator[str]:
     """Serve the page of a source; gives its URL."""
     streams = OpenStreams()
-    page = create_page(source, ChangeStreams(source.version, streams, INTERVAL_SECONDS), ("127.0.0.1", "localhost"))
+    page = create_page(source, ChangeStreams(source, streams, INTERVAL_SECONDS), ("127.0.0.1", "localhost"))
     with _served(page, streams) as url:
         yield url
 
 
 @contextlib.contextmanager
-def serving_viewers(transport: Transport) -> Iterator[str]:
+def serving_viewers(transport: Transport, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """Serve the page of a cluster to viewers who sign in; gives its URL."""
     streams = OpenStreams()
-    page = create_cluster_page(ClusterApi(transport), streams, ("127.0.0.1",), is_https=False)
+    page = create_cluster_page(ClusterApi(transport), streams, ("127.0.0.1",), is_https=False, clock=clock)
     with _served(page, streams) as url:
         yield url
 

@@ -217,7 +217,7 @@ def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
 
     bind: Address = arguments.bind
     streams = OpenStreams()
-    page = create_page(source, ChangeStreams(source.version, streams), (bind.host, *LOOPBACK_HOSTS))
+    page = create_page(source, ChangeStreams(source, streams), (bind.host, *LOOPBACK_HOSTS))
     with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
         try:
             sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wattloop.errors import OperationError
 from wattloop.printable import printable
 from wattloop_operator.cluster.auth.viewers import UI_AUDIENCE, Viewer, ViewerTokens
+from wattloop_operator.page.change_stream import EventStream, told
 from wattloop_operator.page.rendering import rendered_error, rendered_sign_in
 from wattloop_operator.page.sessions import Sessions
 from wattloop_operator.page.viewer_page import ViewerPage, with_page
@@ -28,12 +29,12 @@ PUBLIC = "/static/"
 FORM = "application/x-www-form-urlencoded"
 # A token has up to 8,192 characters, each of which may be escaped by three.
 MAX_FORM_BYTES = 32 * 1024
-RETRY_MILLISECONDS = 10_000
 NO_TOKEN = (
     "send a token of the cluster as Authorization: Bearer …; "
     f"kubectl create token SERVICEACCOUNT --namespace NAMESPACE --audience {UI_AUDIENCE} makes one"
 )
 SIGNED_OUT = "you are not signed in, or your token has expired; reload the page"
+REFUSALS = (UnknownCallerError, TooManyRequestsError, OperationError)
 NOT_A_FORM = f"send one field, token, as {FORM} of at most {MAX_FORM_BYTES} bytes"
 
 
@@ -65,11 +66,21 @@ class Authentication:
             await (await self._session_response(request))(scope, receive, send)
             return
         try:
-            viewer = await self._viewer(request, self._token(request))
-        except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
+            viewer = await run_in_threadpool(self._viewer, request)
+        except REFUSALS as error:
             await _refusal(request, error)(scope, receive, send)
             return
-        await self._app(with_page(scope, self._page_of_viewer(viewer)), receive, send)
+        page = replace(self._page_of_viewer(viewer), ending=lambda: self._ending(request, viewer))
+        await self._app(with_page(scope, page), receive, send)
+
+    def _ending(self, request: Request, viewer: Viewer) -> str:
+        """Why the viewer of an earlier request is not its viewer any more; empty if he is."""
+        try:
+            return "" if self._viewer(request) == viewer else SIGNED_OUT
+        except UnknownCallerError:
+            return SIGNED_OUT
+        except (TooManyRequestsError, OperationError) as error:
+            return printable(str(error))
 
     def _token(self, request: Request) -> BearerToken:
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
@@ -79,9 +90,9 @@ class Authentication:
             raise UnknownCallerError(NO_TOKEN)
         return found
 
-    async def _viewer(self, request: Request, token: BearerToken) -> Viewer:
+    def _viewer(self, request: Request, token: BearerToken | None = None) -> Viewer:
         address = request.client.host if request.client else ""
-        return await run_in_threadpool(self._tokens.viewer_of, token, address)
+        return self._tokens.viewer_of(self._token(request) if token is None else token, address)
 
     async def _session_response(self, request: Request) -> Response:
         if request.url.path == SIGN_IN and request.method in {"GET", "HEAD"}:
@@ -94,8 +105,8 @@ class Authentication:
         if token is None:
             return HTMLResponse(rendered_sign_in(NOT_A_FORM, UI_AUDIENCE), 400)
         try:
-            viewer = await self._viewer(request, token)
-        except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
+            viewer = await run_in_threadpool(self._viewer, request, token)
+        except REFUSALS as error:
             return HTMLResponse(rendered_sign_in(printable(str(error)), UI_AUDIENCE), _status(error))
         logger.info("%s signed in", printable(viewer.name))
         return _redirection("/", self._sessions.begin(viewer.name, token))
@@ -126,16 +137,11 @@ def _refusal(request: Request, error: Exception) -> Response:
     if path.startswith("/api/"):
         return JSONResponse({"detail": text}, status, headers)
     if path == EVENTS and status == 401:
-        # An open page says it, and asks again; of another status, a browser would not read the text.
-        return StreamingResponse(_signed_out(), media_type="text/event-stream")
+        return EventStream(told(SIGNED_OUT))
     if status == 401:
         problem = "" if text == NO_TOKEN else text
         return HTMLResponse(rendered_sign_in(problem, UI_AUDIENCE), status, headers)
     return HTMLResponse(rendered_error("You cannot be identified now", text, "Reload the page."), status, headers)
-
-
-async def _signed_out() -> AsyncIterator[str]:
-    yield f"retry: {RETRY_MILLISECONDS}\n\nevent: failure\ndata: {json.dumps(SIGNED_OUT)}\n\n"
 
 
 def _status(error: Exception) -> int:

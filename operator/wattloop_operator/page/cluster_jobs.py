@@ -79,6 +79,10 @@ class ClusterJobs:
         """See `JobSource`."""
         return self._reader.objects().version
 
+    def sees_any(self) -> bool:
+        """See `JobSource`."""
+        return self._reader.sees_any()
+
     def keys(self) -> tuple[JobKey, ...]:
         """See `JobSource`."""
         namespaces = self._reader.objects().namespaces

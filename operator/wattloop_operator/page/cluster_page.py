@@ -13,7 +13,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerRights, ViewerTokens
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.page.authentication import Authentication
-from wattloop_operator.page.change_stream import INTERVAL_SECONDS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
+from wattloop_operator.page.change_stream import INTERVAL_SECONDS, ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_jobs import ClusterJobs
 from wattloop_operator.page.cluster_reader import ClusterReader, ViewerReader
 from wattloop_operator.page.page_app import page_routes
@@ -69,12 +69,7 @@ class ViewerPages:
     def _page(self, viewer: Viewer) -> ViewerPage:
         source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer), tariffs=self._tariffs)
         streams = ChangeStreams(
-            source.version,
-            self._streams,
-            INTERVAL_SECONDS,
-            self._clock,
-            max_open=MAX_STREAMS_OF_VIEWER,
-            user=viewer.name,
+            source, self._streams, INTERVAL_SECONDS, self._clock, owner=viewer.owner, user=viewer.name
         )
         return ViewerPage(source, streams)
 

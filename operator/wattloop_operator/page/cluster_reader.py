@@ -65,6 +65,10 @@ class ObjectReader(Protocol):
         """
         ...
 
+    def sees_any(self) -> bool:
+        """Whether some of the objects, or all that are made, are the viewer's to see."""
+        ...
+
     def gpu_nodes(self) -> ListedGpuNodes:
         """The GPUNodes, or why they are missing."""
         ...
@@ -141,6 +145,10 @@ class ClusterReader:
         if isinstance(found, OperationError):
             raise found.with_traceback(None)
         return found
+
+    def sees_any(self) -> bool:
+        """See `ObjectReader`."""
+        return True
 
     def gpu_nodes(self) -> ListedGpuNodes:
         """See `ObjectReader`."""
@@ -272,6 +280,10 @@ class ViewerReader:
         except OperationError as error:
             self._reader.problems.met("the jobs cannot be read", str(error))
             raise OperationError(NOT_FOR_VIEWERS) from error
+
+    def sees_any(self) -> bool:
+        """See `ObjectReader`."""
+        return bool(self.objects().namespaces) or self._rights.may_list(self._viewer, ALL_NAMESPACES)
 
     def gpu_nodes(self) -> ListedGpuNodes:
         """See `ObjectReader`."""

@@ -69,6 +69,10 @@ class JobSource(Protocol):
         """A text that changes when anything of any job does."""
         ...
 
+    def sees_any(self) -> bool:
+        """Whether the reader may see a job that there is, or any that is made."""
+        ...
+
     def keys(self) -> tuple[JobKey, ...]:
         """The jobs, by namespace and name."""
         ...

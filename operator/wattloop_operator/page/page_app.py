@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as AnyHttpException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,7 +22,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.history.focus import write_focus
 from wattloop_operator.history.line_files import write_lines
 from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text
-from wattloop_operator.page.change_stream import ChangeStreams
+from wattloop_operator.page.change_stream import ChangeStreams, EventStream
 from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_source import JobSource
@@ -207,10 +207,8 @@ def _add_other(app: FastAPI) -> None:
 
     @app.get("/events", include_in_schema=False)
     async def events(request: Request) -> Response:
-        streams = viewer_page_of(request).streams
-        if refusal := streams.refusal():
-            raise HTTPException(503, refusal)
-        return StreamingResponse(streams.events(), media_type="text/event-stream")
+        page = viewer_page_of(request)
+        return EventStream(page.streams.events(page.ending))
 
     @app.get("/healthz", include_in_schema=False)
     def healthz(source: Source) -> Response:

@@ -72,6 +72,10 @@ class StoredJobs:
         """See `JobSource`."""
         return f"{self._nonce}-{self._store.version()}"
 
+    def sees_any(self) -> bool:
+        """See `JobSource`."""
+        return True
+
     def keys(self) -> tuple[JobKey, ...]:
         """See `JobSource`."""
         return self._once_per_version(job_keys, self._store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
@@ -20,10 +21,12 @@ class ViewerPage:
     Attributes:
         source: The jobs.
         streams: Tells the viewer's open pages of changes.
+        ending: Says why the viewer may see it no longer, as his token has expired; empty while he may.
     """
 
     source: JobSource
     streams: ChangeStreams
+    ending: Callable[[], str] = lambda: ""
 
 
 def with_page(scope: Scope, page: ViewerPage) -> Scope:

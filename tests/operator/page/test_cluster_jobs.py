@@ -196,7 +196,7 @@ def test_a_month_of_a_cluster_has_the_kept_recurrences_says_so_and_is_no_csv() -
     assert "since 2026-02-28" in shown
     assert "wattloop history --database URL --month 2026-03" in shown
     assert "month.csv" not in shown
-    page = ViewerPage(jobs, ChangeStreams(jobs.version, OpenStreams()))
+    page = ViewerPage(jobs, ChangeStreams(jobs, OpenStreams()))
     transport = httpx.ASGITransport(of_source(page_routes(), page))
 
     async def read() -> httpx.Response:

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +17,6 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
 from wattloop_operator.page.request_guard import POLICY
 from wattloop_operator.store.attempt_progress import text_of
 from wattloop_operator.store.store import Store
@@ -275,17 +273,3 @@ def test_a_stream_tells_of_each_change_and_of_a_failure(served: Serve, small: St
         for path in tmp_path.glob("wattloop.db*"):
             path.write_bytes(b"no database" * 1000)
         assert next(lines) == "event: failure"
-
-
-def test_streams_read_the_version_once_an_interval() -> None:
-    now, reads = [0.0], []
-
-    def read() -> str:
-        reads.append(now[0])
-        return str(len(reads))
-
-    streams: Any = ChangeStreams(read, OpenStreams(), 1.0, lambda: now[0])
-    assert [streams._latest() for _ in range(3)] == [("version", "1")] * 3
-    now[0] = 1.0
-    assert streams._latest() == ("version", "2")
-    assert reads == [0.0, 1.0]

@@ -11,11 +11,10 @@ import pytest
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS, Viewer
-from wattloop_operator.domain.tariff import NO_TARIFFS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.memory_shares import MEBIBYTE
-from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, OpenStreams
-from wattloop_operator.page.cluster_page import ViewerPages, create_cluster_page
+from wattloop_operator.page.change_stream import OpenStreams
+from wattloop_operator.page.cluster_page import create_cluster_page
 from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS
 from wattloop_operator.page.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
 from wattloop_operator.reporting.interfaces import BearerToken
@@ -281,39 +280,3 @@ def test_a_user_with_many_sessions_ends_his_own_oldest_alone() -> None:
     cookies = [sessions.begin(user, BearerToken(str(each))).partition(";")[0] for each, user in enumerate(users)]
     found = [sessions.token_of(each) is not None for each in cookies]
     assert found == [True, False] + [True] * MAX_SESSIONS_OF_USER
-
-
-def test_a_viewer_with_many_open_pages_leaves_streams_to_others(cluster: ReviewedCluster) -> None:
-    async def open_all() -> tuple[int, str, str]:
-        server = OpenStreams()
-        pages = ViewerPages(
-            ClusterApi(cluster),
-            server,
-            namespaces=(),
-            clock=lambda: cluster.now,
-            namespace_bytes=MEBIBYTE,
-            tariffs=NO_TARIFFS,
-        )
-        # Each of a user's tokens has an identifier of its own.
-        names = ["ann", "ann", "bob", "root", "eve", "joe"]
-        extras = [(("authentication.kubernetes.io/credential-id", (str(each),)),) for each in range(len(names))]
-        viewers = [
-            pages.page_of_viewer(Viewer(name, "", ("system:authenticated",), extra)).streams
-            for name, extra in zip(names, extras, strict=True)
-        ]
-        opened = []
-        for viewer in viewers:
-            while not viewer.refusal():
-                opened.append(viewer.events())
-                await anext(opened[-1])
-        assert server.of_users == dict.fromkeys(["ann", "bob", "root", "eve"], MAX_STREAMS_OF_VIEWER)
-        refusals = viewers[1].refusal(), viewers[-1].refusal()
-        for each in opened:
-            await each.aclose()  # type: ignore[attr-defined]
-        assert not server.of_users
-        return len(opened), *refusals
-
-    count, of_viewer, of_server = asyncio.run(open_all())
-    assert count == MAX_STREAMS
-    assert of_viewer.startswith(f"{MAX_STREAMS_OF_VIEWER} pages are open")
-    assert of_server.startswith(f"this server has {MAX_STREAMS}")

@@ -24,6 +24,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.auth.token_review import (
     MAX_TOKEN_CHARACTERS,
     REJECTED_SECONDS,
+    SERVICE_ACCOUNT_PREFIX,
     claimed_audiences,
     reviewed_user,
 )
@@ -64,6 +65,16 @@ class Viewer:
     uid: str
     groups: tuple[str, ...]
     extra: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def owner(self) -> str:
+        """Whose share of what viewers share he uses: of a service account, that of its namespace.
+
+        Whoever manages a namespace makes as many accounts in it as he likes; nobody makes users.
+        """
+        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX):
+            return self.name
+        return self.name.rpartition(":")[0]
 
 
 class ViewerTokens:

@@ -13,6 +13,7 @@
   let paused = false;
   let reading = false;
   let lost = 0;
+  let told = false;
   let renewed = Date.now();
 
   function say(text, failed = false) {
@@ -87,13 +88,15 @@
     const found = () => { clearTimeout(lost); lost = 0; };
     source.addEventListener("version", (event) => {
       found();
+      told = false;
       latest = JSON.parse(event.data);
       if (!paused) say("live");
     });
-    source.addEventListener("failure", (event) => { found(); say(JSON.parse(event.data), true); });
+    source.addEventListener("failure", (event) => { found(); told = true; say(JSON.parse(event.data), true); });
     source.addEventListener("error", () => {
       // The server ends each stream after a while, and the browser opens the next one by itself.
-      if (!lost) lost = setTimeout(() => say("not connected; what is shown may be old", true), LOST_MILLISECONDS);
+      // If it has said why it gives none now, that stays.
+      if (!lost && !told) lost = setTimeout(() => say("not connected; what is shown may be old", true), LOST_MILLISECONDS);
       if (source.readyState === EventSource.CLOSED) setTimeout(listen, LOST_MILLISECONDS);
     });
   }
