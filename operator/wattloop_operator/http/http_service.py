@@ -188,6 +188,10 @@ class HttpService:
         )
         self._open.add(peer, close)
         accepted.setblocking(False)
+        if accepted.family != socket.AF_UNIX:
+            # asyncio sets it of its own sockets alone. Else the last part of a response waits for the client to
+            # acknowledge the first, 40 ms on a connection that is kept.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
         connecting = self._loop.create_task(self._loop.connect_accepted_socket(lambda: connection, accepted))
         self._connecting.add(connecting)
         connecting.add_done_callback(self._connecting.discard)

@@ -160,6 +160,15 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
 
 
+def test_no_part_of_a_response_waits_until_the_client_has_acknowledged_another() -> None:
+    with serving_app() as service, connected(service) as client:
+        client.sendall(b"GET /none HTTP/1.1\r\nHost: wattloop\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 404"
+        (connection,) = service._connected
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_malformed_requests_are_counted_and_logged_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
