@@ -130,7 +130,7 @@ def test_troubleshooting_has_every_condition_that_can_trouble_a_user() -> None:
     assert shown[0] == {
         job.READY, job.LAST_RUN, job.LEARNS, job.METRIC, job.TRANSFER, job.RUN_REQUEST, job.PLAN_AVAILABLE,
         job.PODS_STARTED, job.TARGET_UNREACHABLE, job.FIRST_EVALUATION,
-        job.BATCH_SIZE_PASSED,
+        job.BATCH_SIZE_PASSED, job.HISTORY_LOST,
     }  # fmt: skip
     attempt = attempt_conditions
     assert shown[1] == {

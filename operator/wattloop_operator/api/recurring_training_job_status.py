@@ -59,13 +59,23 @@ class ArmStatus(ApiModel):
 
 
 class JobTotals(ApiModel):
-    """Recurrences and attempts so far, and what all attempts that have ended used."""
+    """Recurrences so far, and what all attempts that have ended used."""
 
     recurrences: int = Field(default=0, description="Number of recurrences started so far.", ge=0)
-    attempts: int = Field(default=0, description="Number of attempts started so far, including retries.", ge=0)
     reached: int = Field(default=0, description="Number of recurrences that reached the target.", ge=0)
     failed: int = Field(default=0, description="Number of recurrences that ended without reaching the target.", ge=0)
     missed: int = Field(default=0, description="Number of missed starts.", ge=0)
+    deleted: int | None = Field(
+        default=None,
+        description="Number of recurrences that were deleted while they were active, so that nothing is known of them.",
+        ge=0,
+    )
+    lost: int = Field(
+        default=0,
+        description="Number of recurrences whose observation the database no longer has, as after its loss. Energy, "
+        "duration, money and carbon lack what they used.",
+        ge=0,
+    )
     gpu_energy_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Energy of the GPUs, in joules. Absent before an attempt has ended."
     )
@@ -305,7 +315,7 @@ class RecurringTrainingJobStatus(ApiModel):
         description="The model that was published last, as its training reported it. Absent without spec.output, and "
         "before an attempt has reached the target.",
     )
-    totals: JobTotals = Field(default=JobTotals(), description="Totals of all recurrences and attempts so far.")
+    totals: JobTotals = Field(default=JobTotals(), description="Totals of all recurrences so far.")
     savings: Annotated[tuple[Saving, ...], Field(max_length=16, json_schema_extra=list_map("name"))] = Field(
         default=(),
         description="What the job saved: what the default configuration is expected to take less what was measured. If "

@@ -93,6 +93,17 @@ def slot_in_name(job_name: str, name: str) -> str:
     return indexed_slot if index is None else indexed_slot[index.end() :]
 
 
+def index_in_name(job_name: str, name: str) -> int | None:
+    """The index that a recurrence's name contains; names of older versions have none.
+
+    Example:
+        >>> index_in_name("digits", "digits-00007-1772323200-0")
+        7
+    """
+    index = INDEX.match(name.removeprefix(f"{job_name}-"))
+    return None if index is None else int(index[0].removesuffix("-"))
+
+
 def attempt_output(directory: str, recurrence: ObjectMeta) -> str:
     """Folder or URL for the files of an attempt.
 

@@ -137,10 +137,7 @@ REMEDIES = (
     ("lock timeout", "another process holds the lock; wait for that process or end it"),
     ("readonly database", "make the file and its folder writable for this user"),
     ("not a database", "name another file: this one is not a SQLite database"),
-    (
-        "malformed",
-        "the file is damaged: restore a copy, or name a new file (observations are rebuilt from the cluster's objects)",
-    ),
+    ("malformed", "the file is damaged: restore a backup, or name a new file; the objects give back only a part"),
     ("unable to open", "name a file in an existing, writable folder"),
     ("authentication failed", "check the user and the password in the URL"),
     ("no password supplied", "give the password in the URL or in a password file (~/.pgpass)"),

@@ -245,6 +245,11 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
         "wattloop_job_gpu_energy_joules", "Energy of the GPUs of all recurrences.", labels=JOB_LABELS
     )
     time = CounterMetricFamily("wattloop_job_time_seconds", "Time of all recurrences.", labels=JOB_LABELS)
+    lost = GaugeMetricFamily(
+        "wattloop_job_lost_recurrences",
+        "Recurrences whose observation the database no longer has, as after its loss.",
+        labels=JOB_LABELS,
+    )
     estimates = {
         (name, bound): GaugeMetricFamily(f"wattloop_job_{prefix}{metric}", f"{means}{text}", labels=JOB_LABELS)
         for name, (metric, text, _) in ESTIMATES.items()
@@ -255,6 +260,7 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
         active.add_metric(names, len(status.active))
         ended.add_metric([*names, "true"], status.totals.reached)
         ended.add_metric([*names, "false"], status.totals.failed)
+        lost.add_metric(names, status.totals.lost)
         if status.best is not None:
             best.add_metric(names, status.best.batch_size)
         for family, total in ((energy, status.totals.gpu_energy_joules), (time, status.totals.duration_seconds)):
@@ -266,7 +272,7 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
                 if value is not None:
                     size = ESTIMATES[saving.name][2]
                     estimates[saving.name, bound].add_metric(names, float(value) / size)
-    yield from (active, best, ended, energy, time, *estimates.values())
+    yield from (active, best, ended, lost, energy, time, *estimates.values())
 
 
 def _resource(path: str) -> str:

@@ -21,7 +21,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active lastScheduleTime state failure runRequest learnSince "
         "learning published totals savings recentRecurrences",
-        "rtj.status.totals": "recurrences attempts reached failed missed",
+        "rtj.status.totals": "recurrences reached failed missed deleted lost",
     },
     "reconcile.job.recurrences:learn_since_actions": {
         "rtj.status.learnSince": "text recurrence",

@@ -107,7 +107,7 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
             "status": {
                 "active": ["digits-0-0"],
                 "best": {"batchSize": 64},
-                "totals": {"reached": 5, "failed": 2, "gpuEnergyJoules": "4000", "durationSeconds": "20"},
+                "totals": {"reached": 5, "failed": 2, "lost": 1, "gpuEnergyJoules": "4000", "durationSeconds": "20"},
                 "savings": [
                     {"name": "Energy", "value": "-300", "low": "-500", "high": "-90", "unit": "J", "text": ""},
                     {"name": "Time", "value": "12", "unit": "s", "text": ""},
@@ -133,6 +133,7 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
         'wattloop_job_active_recurrences{job="digits",namespace="team"} 1.0',
         'wattloop_job_best_batch_size{job="digits",namespace="team"} 64.0',
         'wattloop_job_recurrences_total{job="digits",namespace="team",reached="false"} 2.0',
+        'wattloop_job_lost_recurrences{job="digits",namespace="team"} 1.0',
         'wattloop_job_gpu_energy_joules_total{job="digits",namespace="team"} 4000.0',
         'wattloop_job_time_seconds_total{job="digits",namespace="team"} 20.0',
         'wattloop_job_saved_energy_joules{job="digits",namespace="team"} -300.0',

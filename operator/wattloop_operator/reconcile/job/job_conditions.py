@@ -3,7 +3,8 @@
 They tell whether its runs start and succeed, whether a run request waits, what hinders the pods of
 its runs, whether the last run succeeded and was learned from, whether the target is met at once or
 out of reach, whether final metrics are kept, whether it learns from another job, whether there
-is a frequency plan for its pipeline, and whether nothing passes the batch size.
+is a frequency plan for its pipeline, whether nothing passes the batch size, and whether the database has lost
+observations.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wattloop_operator.reconcile.attempt.queue_wait import QUEUED
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.attempt_usage import unmeasured_cause
 from wattloop_operator.reconcile.job.batch_size_use import BATCH_SIZE_PASSED, batch_size_passed
+from wattloop_operator.reconcile.job.history_loss import HISTORY_LOST, history_lost
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.start import Readiness, is_new_request
 from wattloop_operator.reconcile.job.target import (
@@ -63,6 +65,7 @@ BEGINS: dict[str, Callable[[Condition | None, Condition], bool]] = {
     TARGET_UNREACHABLE: lambda before, after: _is_true(after) and (before is None or not _is_true(before)),
     FIRST_EVALUATION: lambda before, _: before is None,
     BATCH_SIZE_PASSED: lambda before, _: before is None,
+    HISTORY_LOST: lambda before, _: before is None,
 }
 
 
@@ -95,6 +98,7 @@ def job_conditions(
     found += first_evaluation_condition(snapshot)
     found += _metric(snapshot)
     found += _transfer(snapshot)
+    found += history_lost(snapshot)
     found += plan_available(snapshot)
     return tuple(
         condition(before, kind, holds=holds, reason=reason, message=message, now=now)

@@ -18,6 +18,7 @@ from wattloop_operator.domain.quantities import KILOWATT_HOURS, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money_status
 from wattloop_operator.reconcile.job.advice_check import advice_checked
+from wattloop_operator.reconcile.job.history_loss import unobserved
 from wattloop_operator.reconcile.job.job_conditions import job_conditions
 from wattloop_operator.reconcile.job.job_state import job_state, run_failure
 from wattloop_operator.reconcile.job.policy_status import policy_status
@@ -55,6 +56,7 @@ def job_status(
     known = _ended(histories_of(attempts.records), open_indices)
     conditions = job_conditions(snapshot, readiness, known, attempts.current, now)
     conditions += advice_checked(snapshot, costs, now)
+    missing = unobserved(snapshot)
     state, failure = job_state(snapshot, readiness, run_failure(snapshot, known), conditions)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
@@ -70,10 +72,11 @@ def job_status(
         published=_published(snapshot),
         totals=JobTotals(
             recurrences=next_index(snapshot),
-            attempts=max(before.totals.attempts, sum(len(each.records) for each in histories) + len(running)),
             reached=max(before.totals.reached, sum(each.reached for each in ended)),
             failed=max(before.totals.failed, sum(not each.reached for each in ended)),
             missed=before.totals.missed + readiness.missed,
+            deleted=missing.deleted,
+            lost=missing.lost,
             **_used(snapshot, histories),
         ),
         savings=savings_status(snapshot.tariff, ended, costs, energy, time),

@@ -96,6 +96,40 @@ def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Cal
     assert (backend.job.status.totals.reached, backend.job.status.totals.failed) == (4, 2)
 
 
+def test_a_job_says_how_many_recurrences_a_lost_database_had_until_a_backup_is_restored(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    def stated_loss() -> tuple[int | None, int, int]:
+        status = backend.job.status
+        messages = [each.message for each in status.conditions if each.type == "HistoryLost"]
+        assert all(f"has no observation of {status.totals.lost} recurrence(s) any more" in each for each in messages)
+        return status.totals.deleted, status.totals.lost, len(messages)
+
+    backend = backend_with(successfulRunsHistoryLimit=2, retries=1)
+    run_recurrences(backend, [(True, 5), (True, 6), (False, 50), (True, 7), (True, 8)])
+    backend.reconcile()
+    backend.delete(backend.running[0])
+    backend.reconcile()
+    assert stated_loss() == (1, 0, 0)
+    backup = dict(backend.records)
+    backend.events.clear()
+    backend.lose_database()
+    backend.reconcile()
+    assert {recurrence for recurrence, _ in backend.records} == {2, 3}
+    assert stated_loss() == (1, 2, 1)
+    run_recurrences(backend, [(True, 5), (True, 5)])
+    assert stated_loss() == (1, 2, 1)
+    assert [each.reason for each in backend.events if each.warning] == ["HistoryLost"]
+    backend.records |= backup
+    backend.reconcile()
+    assert stated_loss() == (1, 0, 0)
+    # A version that did not count the deleted ones has written the status.
+    totals = backend.job.status.totals.model_copy(update={"deleted": None})
+    backend.job = backend.job.model_copy(update={"status": backend.job.status.model_copy(update={"totals": totals})})
+    backend.reconcile()
+    assert stated_loss() == (1, 0, 0)
+
+
 def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) -> None:
     run_recurrences(backend, [(True, 5)])
     first = next(each for each in backend.recurrences.values() if each.spec.index == 0)
