@@ -35,7 +35,7 @@ from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.leader_state import LeaderState
-from wattloop_operator.controller.status_writer import StatusWriter
+from wattloop_operator.controller.repeated_task import RepeatedTask
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.tariff import NO_TARIFFS, read_tariffs
@@ -234,7 +234,7 @@ class Factory:
             backend.forget(key, uid)
             work_queue.forget(key)
 
-        plans, policies = self._status_writers(api, lambda: dispatcher.synced)
+        plans, policies = self._repeated_tasks(api, lambda: dispatcher.synced)
 
         def enqueue(kind: WatchedKind, key: JobKey) -> None:
             if kind.resource == FREQUENCY_PLANS:
@@ -286,7 +286,7 @@ class Factory:
         self.leader.lead(controller, backend)
         return controller
 
-    def _status_writers(self, api: ClusterApi, synced: Callable[[], bool]) -> tuple[StatusWriter, StatusWriter]:
+    def _repeated_tasks(self, api: ClusterApi, synced: Callable[[], bool]) -> tuple[RepeatedTask, RepeatedTask]:
         """The writers of what FrequencyPlans and GPUPowerPolicies say, from a complete cache."""
         plans = FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock)
 
@@ -299,11 +299,11 @@ class Factory:
                 write_policy_statuses(api, self.cache, self.clock)
 
         return (
-            StatusWriter("frequency-plans", "FrequencyPlans", write_plans, PLAN_STATUS_SECONDS),
-            StatusWriter("policy-statuses", "GPUPowerPolicy statuses", write_policies, POLICY_STATUS_SECONDS),
+            RepeatedTask("frequency-plans", "FrequencyPlans", write_plans, PLAN_STATUS_SECONDS),
+            RepeatedTask("policy-statuses", "GPUPowerPolicy statuses", write_policies, POLICY_STATUS_SECONDS),
         )
 
-    def _progress_watchers(self, work_queue: WorkQueue) -> tuple[StatusWriter, StatusWriter]:
+    def _progress_watchers(self, work_queue: WorkQueue) -> tuple[RepeatedTask, RepeatedTask]:
         """What looks for attempts that are to end, or have said that they are done, and for old progress.
 
         No event tells of progress: each replica receives reports, and writes them to the store.
@@ -320,8 +320,8 @@ class Factory:
             known = ending
 
         return (
-            StatusWriter("endings", "attempts that end", reconcile_ending, ENDED_ATTEMPTS_SECONDS),
-            StatusWriter("old-progress", "rows of progress", lambda: rows.delete_old(self.clock()), CLEANUP_SECONDS),
+            RepeatedTask("endings", "attempts that end", reconcile_ending, ENDED_ATTEMPTS_SECONDS),
+            RepeatedTask("old-progress", "rows of progress", lambda: rows.delete_old(self.clock()), CLEANUP_SECONDS),
         )
 
     def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:

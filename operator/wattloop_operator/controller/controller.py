@@ -18,7 +18,7 @@ from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.informer.watched_kinds import WatchedKind
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.controller.kopf_operator import KopfOperator
-from wattloop_operator.controller.status_writer import StatusWriter
+from wattloop_operator.controller.repeated_task import RepeatedTask
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 
@@ -59,7 +59,7 @@ class Controller:
         heartbeat: Callable[[str], None],
         changes_missed: Callable[[str, int], None],
         resync_seconds: int,
-        writers: Sequence[StatusWriter] = (),
+        writers: Sequence[RepeatedTask] = (),
         output: OutputCollector | None = None,
         namespaces: Sequence[str] = (),
         returned_namespace: Callable[[], str] = lambda: "",

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Row, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, and_, delete, or_, select, tuple_, update
 
 from wattloop_operator.api.model import ApiModel
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
@@ -28,6 +28,8 @@ KEY = ("namespace", "name", "uid")
 ROWS_OF_QUERY = 500
 # Of recurrences that were deleted while no operator ran. One that runs and was silent for so long repeats all of it.
 RETENTION = timedelta(days=30)
+# Of attempts that have ended: agents may report their energy that long, and their objects have what is shown of them.
+ENDED_RETENTION = timedelta(days=2)
 
 Model = TypeVar("Model", bound=ApiModel)
 logger = logging.getLogger(__name__)
@@ -105,9 +107,11 @@ class AttemptProgress:
             on.execute(delete(ATTEMPT_PROGRESS).where(ATTEMPT_PROGRESS.c.job_uid == job_uid))
 
     def delete_old(self, now: datetime) -> None:
-        """Delete the rows that have not changed for `RETENTION`."""
+        """Delete rows unchanged for `RETENTION`, and those of ended attempts for `ENDED_RETENTION`."""
+        changed, has_ended = ATTEMPT_PROGRESS.c.updated_at, ATTEMPT_PROGRESS.c.outcome.is_not(None)
+        is_old = or_(changed < now - RETENTION, and_(has_ended, changed < now - ENDED_RETENTION))
         with self._database.writing("delete old progress of attempts") as on:
-            on.execute(delete(ATTEMPT_PROGRESS).where(ATTEMPT_PROGRESS.c.updated_at < now - RETENTION))
+            on.execute(delete(ATTEMPT_PROGRESS).where(is_old))
 
     def _write(self, attempt: TrainingAttempt, values: dict[str, Any]) -> None:
         name, version = attempt.metadata.full_name, attempt.progress_version

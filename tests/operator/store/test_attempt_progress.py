@@ -16,7 +16,7 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.store import Store
-from wattloop_operator.store.attempt_progress import RETENTION, text_of
+from wattloop_operator.store.attempt_progress import ENDED_RETENTION, RETENTION, text_of
 from wattloop_operator.store.tables import ATTEMPT_PROGRESS
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
@@ -87,12 +87,15 @@ def test_what_another_version_wrote_and_this_one_cannot_read_is_dropped_and_writ
     assert read(store).outcome == ENDED
 
 
-def test_a_row_is_deleted_with_its_job_or_once_it_is_old(store: Store) -> None:
+@pytest.mark.parametrize(("has_ended", "kept"), [(False, RETENTION), (True, ENDED_RETENTION)])
+def test_a_row_is_deleted_with_its_job_or_once_it_is_old(has_ended: bool, kept: timedelta, store: Store) -> None:
     report(store, read(store))
+    if has_ended:
+        end(store, read(store))
     store.attempt_progress.delete_job("another")
-    store.attempt_progress.delete_old(NOW + RETENTION)
-    assert read(store).progress_version == 1
-    store.attempt_progress.delete_old(NOW + RETENTION + timedelta(seconds=1))
+    store.attempt_progress.delete_old(NOW + kept)
+    assert read(store).progress_version > 0
+    store.attempt_progress.delete_old(NOW + kept + timedelta(seconds=1))
     assert read(store).progress_version == 0
     report(store, read(store))
     store.attempt_progress.delete_job(DECIDED.spec.job_ref.uid)

@@ -1,4 +1,4 @@
-"""A thread that brings statuses up to date: after a change of their objects, and at an interval."""
+"""A thread that repeats a task: after a change of its objects, and at an interval."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ logger = logging.getLogger(__name__)
 MIN_SECONDS = 1.0
 
 
-class StatusWriter:
-    """Writes statuses again and again; a problem is logged when it changes.
+class RepeatedTask:
+    """Brings something up to date again and again; a problem is logged when it changes.
 
     Args:
         name: Name of the thread.
-        what: What is written, for messages.
-        write: Writes what is not up to date.
+        what: What is brought up to date, for messages.
+        run: The task.
         seconds: Interval without a change.
     """
 
-    def __init__(self, name: str, what: str, write: Callable[[], object], seconds: float) -> None:
+    def __init__(self, name: str, what: str, run: Callable[[], object], seconds: float) -> None:
         self.thread = WatchedThread(self._run, name)
         self._what = what
-        self._write = write
+        self._task = run
         self._seconds = seconds
         self._changed = threading.Event()
         self._stopping = threading.Event()
 
     def wake(self) -> None:
-        """Write soon: an object has changed."""
+        """Run it soon: an object has changed."""
         self._changed.set()
 
     def stop(self) -> None:
@@ -48,7 +48,7 @@ class StatusWriter:
         while not self._stopping.is_set():
             self._changed.clear()
             try:
-                self._write()
+                self._task()
             except Exception as error:
                 # Training does not depend on what is written; an unexpected error is logged with its traceback.
                 expected = isinstance(error, OperationError | RejectedError)
