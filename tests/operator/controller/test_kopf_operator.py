@@ -61,6 +61,7 @@ class FakeApiServer:
     Attributes:
         jobs: The jobs of a list.
         events: Texts of events, each sent to one watch of jobs, which is then open; an empty one ends the watch.
+        added: What lists have, too, from the first event on.
         page_status: Status of the next second page of jobs; 0: it succeeds.
         watches: The queries of the watches of jobs.
     """
@@ -68,6 +69,7 @@ class FakeApiServer:
     def __init__(self, *jobs: dict[str, Any]) -> None:
         self.jobs = list(jobs)
         self.events: list[str] = []
+        self.added: list[dict[str, Any]] = []
         self.page_status = 0
         self.watches: list[str] = []
         path = f"/apis/{GROUP}/{VERSION}"
@@ -116,6 +118,7 @@ class FakeApiServer:
         yield "\n"
         while self.events:
             event = self.events.pop(0)
+            self.jobs, self.added = [*self.jobs, *self.added], []
             if not event:
                 return
             yield event + "\n"
@@ -249,13 +252,8 @@ def test_a_job_that_is_nested_deep_is_named_and_left_out_of_the_watch_until_it_i
     deep = job("deep-1", 6)
     server = FakeApiServer(job("victim"), *([deep] if by == "list" else []))
     if by == "event":
-        server.events = [event("ADDED", deep)]
-        server.jobs.append(deep)
-        server.jobs, later = server.jobs[:1], server.jobs
+        server.events, server.added = [event("ADDED", deep)], [deep]
     with running(server) as parts:
-        if by == "event":
-            until(lambda: server.watches == [""])
-            server.jobs = later
         parts.await_change("RecurringTrainingJob", "deep-1")
         until(lambda: server.watches[-1:] == ["metadata.name!=deep-1"])
         refused = parts.cache.jobs.refused(("team", "deep-1"))
