@@ -182,7 +182,8 @@ class OutputCollector:
         container = self._container(recurrence, pod)
         process = container_process(pod, container)
         lines = termination_message(pod, container).encode().splitlines()
-        evaluations = [found for line in lines if (found := reader.read(line)) is not None]
+        read = [reader.read(line) for line in lines]
+        evaluations = [found for found in (*read, reader.at_end()) if found is not None]
         target = recurrence.spec.target
         for evaluation in evaluations[-1:]:
             reaches = target.consecutive_evaluations == 1 and target.run_target.reached_by(evaluation.metric)
@@ -224,10 +225,10 @@ class OutputCollector:
         if collected.follower is None or collected.is_unread_announced:
             return
         reading = collected.follower.reader.reading
-        if not (reading.unread or reading.repeated):
+        if not (reading.unread or reading.doubt):
             return
         # Another operator may have counted an evaluation that this one has not come to.
-        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.repeated
+        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.doubt
         if notice:
             self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
             collected.is_unread_announced = True

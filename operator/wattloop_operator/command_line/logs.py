@@ -190,8 +190,8 @@ def _as_text(name: str, target: Target, found: ReadOutput) -> Iterator[str]:
     lines = f"{found.lines} line{'' if found.lines == 1 else 's'}"
     if found.counted:
         yield f"{found.counted} evaluation{'' if found.counted == 1 else 's'} of {name} in {lines}"
-        if found.reading.repeated:
-            yield found.reading.repeated
+        if found.reading.doubt:
+            yield found.reading.doubt
         return
     why = "" if found.passed_over else found.reading.unread_at_end or f"no line has {name} and a number"
     yield f"no evaluation of {name} in {lines}{f': {why}' if why else ''}"
@@ -222,7 +222,7 @@ def _as_json(name: str, found: ReadOutput) -> dict[str, object]:
             for each in found.passed_over
         ],
         "passed_over_for_further_reasons": found.other_reasons,
-        "notice": found.reading.unread_at_end or found.reading.repeated,
+        "notice": found.reading.unread_at_end or found.reading.doubt,
         "proposed_patterns": [
             {
                 "pattern": each.pattern,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import re2
 
 from wattloop_operator.api.reporting_source import MAX_PATTERN_CHARACTERS
 from wattloop_operator.domain.named_metric import NUMBER
-from wattloop_operator.domain.printed_epoch import printed_epoch
+from wattloop_operator.domain.printed_epoch import EPOCH, printed_epoch
 
 # Numbers after the name that may be meant. A further one is rarely of this metric.
 MAX_NUMBERS = 3
@@ -23,9 +24,38 @@ _VALUE = r"[-+.\deE]+|nan|inf"
 # The word before the name is of the pattern too: "val acc" is not "train acc".
 _WORD_BEFORE = re.compile(r"[A-Za-z_]+[^\w\[\](){}]{1,3}$")
 _WHOLE_NAME = r"(?:^|[^\w./-])"
-_CELL = re.compile(r"[^\s|,;│┃]+")
-_GAP = r"[\s|,;│┃]+"
-_WORDS = re.compile(rf"({NUMBER})|(\s+)|([^\s0-9+.-]+|.)")
+MAX_COLUMNS = 50
+_AROUND_NAME = " ():"
+_PARTS = re.compile(rf"({NUMBER})|(\s+)|([^\s0-9+.-]+|.)")
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How a table's columns are separated.
+
+    Attributes:
+        gap: A pattern of what stands between two cells.
+        cell: A pattern of a cell.
+        around: A pattern of what stands before the first cell and after the last one.
+    """
+
+    gap: str
+    cell: str
+    around: str
+
+    def split(self, line: str) -> list[str]:
+        """The cells of a line."""
+        return re.split(self.gap, re.sub(rf"^{self.around}|{self.around}$", "", line))
+
+
+_WORDS = _Columns(r"\s+", r"\S+", r"\s*")
+_COLUMNS = (
+    _Columns(r"\s*[|│┃]\s*", r"[^|│┃]*?", r"\s*[|│┃]?\s*"),
+    _Columns(r"\s*[,;]\s*", r"[^,;]*?", r"\s*"),
+    _WORDS,
+    # The names of spaCy's columns have spaces: "LOSS NER  ENTS_F".
+    _Columns(r"\s{2,}", r"\S+(?:\s\S+)*", r"\s*"),
+)
 
 
 def patterns_for(line: str, name: str, *, has_epochs: bool) -> list[str]:
@@ -60,23 +90,40 @@ def patterns_for(line: str, name: str, *, has_epochs: bool) -> list[str]:
     return [each for each in found if len(each) <= MAX_PATTERN_CHARACTERS]
 
 
-def pattern_for_table(header: str, name: str) -> str | None:
-    r"""The pattern that reads the metric's column of a table, and the column of the epoch; None if there is none.
+def pattern_for_table(head: str, row: str, name: str) -> str | None:
+    r"""The pattern that reads the metric's column of a table, and that of the epoch; None if the row does not fit.
+
+    Args:
+        head: The head, with the name of each column.
+        row: A row. A word at its beginning, such as ``all``, is of the pattern too.
+        name: The metric's name.
 
     Example:
-        >>> pattern = pattern_for_table("epoch | loss | accuracy", "accuracy")
-        >>> found = re2.search(pattern, "3 | 0.21 | 0.91")
+        >>> pattern = pattern_for_table("epoch | train loss | accuracy", "3 | 0.21 | 0.91", "accuracy")
+        >>> found = re2.search(pattern, "4 | 0.20 | 0.92")
         >>> found["epoch"], found["metric"]
-        ('3', '0.91')
+        ('4', '0.92')
+        >>> pattern = pattern_for_table("Class  Images  Box(P  mAP50  mAP50-95):", "all  128  0.7  0.6  0.4", "mAP50")
+        >>> [re2.search(pattern, row) is not None for row in (" all 128 0.7 0.6 0.4", "1/3  2G  0.6  0.5  0.4")]
+        [True, False]
     """
-    cells = _CELL.findall(header)
-    if name not in cells:
-        return None
-    metric = cells.index(name)
-    lower = [cell.lower() for cell in cells[:metric]]
-    epoch = lower.index("epoch") if "epoch" in lower else None
-    columns = [r"(?P<epoch>\d+)" if column == epoch else r"[^\s|,;│┃]+" for column in range(metric)]
-    pattern = rf"^[\s|│┃]*{_GAP.join((*columns, f'(?P<metric>{_VALUE})'))}(?:[\s|,;│┃]|$)"
+    for columns in _COLUMNS:
+        names, cells = [cell.strip(_AROUND_NAME) for cell in columns.split(head)], columns.split(row)
+        is_row = len(names) == len(cells) <= MAX_COLUMNS and name in names
+        if is_row and re.fullmatch(NUMBER, cells[names.index(name)]) is not None:
+            columns_of_row = _WORDS if _WORDS.split(row) == cells else columns
+            return _pattern_of_column(names, cells, names.index(name), columns_of_row)
+    return None
+
+
+def _pattern_of_column(names: list[str], cells: list[str], metric: int, columns: _Columns) -> str | None:
+    lower = [each.lower() for each in names[:metric]]
+    epoch = lower.index(EPOCH) if EPOCH in lower else None
+    parts = [r"(?P<epoch>\d+)" if column == epoch else columns.cell for column in range(metric)]
+    if parts and cells[0].isalpha():
+        parts[0] = re.escape(cells[0])
+    parts += [rf"(?P<metric>{_VALUE})", *[columns.cell] * (len(cells) - metric - 1)]
+    pattern = rf"^{columns.around}{columns.gap.join(parts)}{columns.around}$"
     return pattern if len(pattern) <= MAX_PATTERN_CHARACTERS else None
 
 
@@ -86,5 +133,5 @@ def _general(text: str) -> str:
 
 
 def _parts(text: str) -> Iterable[str]:
-    for number, space, other in _WORDS.findall(text):
+    for number, space, other in _PARTS.findall(text):
         yield r"\S+?" if number else r"\s*" if space else re.escape(other)

@@ -22,6 +22,7 @@ from wattloop_operator.domain.share_in_percent import IN_PERCENT, is_share, may_
 from wattloop_operator.domain.step_line import is_of_step
 from wattloop_operator.domain.training_data import (
     EVALUATION,
+    LOG_PREFIX,
     is_of_evaluation,
     is_of_training_data,
     names_data,
@@ -52,7 +53,10 @@ _COLUMN = r"(?:^|[|,;:)\]-])\s*"
 # "epoch 3 loss 0.2 accuracy 0.9", as print("epoch", epoch, "loss", loss, …) writes it, but not "loaded epoch 3 accuracy
 # 0.9", which is no evaluation, and not "epoch 3: 45% accuracy 0.4". A line of a step has the metric of some batches.
 _EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\s*[0-9]+)?\]?:?"
-_ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
+# " * Acc@1 71.0 Acc@5 90.1" of PyTorch's example for ImageNet, "Test:  Acc@1 71.0", "DEV : loss 0.3".
+_SUMMARY_FIRST = rf"{LOG_PREFIX}(?:\*|(?i:{EVALUATION})\s*[:|-])"
+_ALTERNATING = rf"(?:{_EPOCH_FIRST}|{_SUMMARY_FIRST})(?:,?\s+[A-Za-z][A-Za-z0-9_./@-]*\s+(?:{NUMBER}))*,?\s*"
+_SUMMARY = re2.compile(_SUMMARY_FIRST)
 _OF_STEP = re.compile(r"(?i)\b(?:steps?|batch|batches|iters?|iterations?)\b")
 # What no number may be followed by: "0.31m", "81/100", "1,234.56", "0,91".
 _FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19}|[,':·٫٬–-][0-9]\S{0,19}|\s+[-+.]?[0-9]\S{0,19})"
@@ -83,6 +87,10 @@ _MAX_WORDS_CHARACTERS = 100
 _WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?|[\w-]+'s)\s+$")
 # An earlier evaluation, as in "best val accuracy".
 _RECORDS = {"best", "highest", "lowest", "max", "min", "previous", "last"}
+# "best metric, acc: 0.9", "best model so far: acc 0.9".
+_OF_BEST = re.compile(
+    r"(?i)\b(?:best|highest|lowest)\s(?:metrics?|models?|results?|scores?|epochs?|checkpoints?|so\sfar)\b[^=|;0-9]{0,30}$"
+)
 _IS_EVALUATION = re.compile(rf"(?i)(?:{EVALUATION})")
 _ALONE = "print the number alone, or read it with spec.reporting.pattern"
 _STEP_REMEDY = (
@@ -103,18 +111,20 @@ class NamedValue:
     Attributes:
         number: The number that counts, as written; None if there is none.
         doubt: Why a number after the name does not count, and what to do; empty if there is no such number.
-        other_name: The name under which the line has such a number; empty if there is none.
+        other_names: The names under which the line has such a number, as XGBoost's validation_0 and validation_1.
         is_certain: Whether the doubt holds for every line of this form; else another one may have the evaluation.
         is_of_other_data: Whether the doubt is of what data the number is.
         is_record: Whether the number is said to be that of an earlier evaluation, such as the best one.
+        is_of_evaluation: Whether the line or the metric's name says that the number is of an evaluation.
     """
 
     number: str | None = None
     doubt: str = ""
-    other_name: str = ""
+    other_names: tuple[str, ...] = ()
     is_certain: bool = False
     is_of_other_data: bool = False
     is_record: bool = False
+    is_of_evaluation: bool = False
 
 
 class NamedMetric:
@@ -176,6 +186,16 @@ class NamedMetric:
             return found
         return self._value(self._alternating, text)
 
+    @staticmethod
+    def is_summary(text: str) -> bool:
+        """Whether a line begins as the summary of an evaluation, so that `column` may read it without an epoch.
+
+        Example:
+            >>> [NamedMetric.is_summary(text) for text in (" *   Acc@1 71.0 Acc@5 90.1", "INFO Test: loss 1", "loss 1")]
+            [True, True, False]
+        """
+        return _SUMMARY.search(text) is not None
+
     def is_named(self, text: str) -> bool:
         """Whether a line has the name and a number, in whatever form."""
         return self._named.search(text) is not None
@@ -187,8 +207,8 @@ class NamedMetric:
             >>> rmse = NamedMetric("rmse", is_fraction=False)
             >>> rmse.why_unread("[3/30] rmse=0.31m").doubt
             "followed by 'm': print the number alone, or read it with spec.reporting.pattern"
-            >>> rmse.why_unread("val_rmse: 0.31").other_name
-            'val_rmse'
+            >>> rmse.why_unread("val_rmse: 0.31").other_names
+            ('val_rmse',)
         """
         text = with_plain_scalars(text)
         found = self._followed.search(text)
@@ -204,23 +224,28 @@ class NamedMetric:
         evaluations = [name for name in others if names_evaluation(name) or not names_data(name)]
         if others and not evaluations:
             return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}", is_of_other_data=True)
-        return NamedValue(other_name=evaluations[0] if evaluations else "")
+        return NamedValue(other_names=tuple(filter(names_evaluation, evaluations)) or tuple(evaluations[:1]))
 
-    def evaluation_in(self, text: str) -> str:
-        """The name of an evaluation of the metric that a line has, with a number; empty if there is none.
+    @property
+    def says_data(self) -> bool:
+        """Whether the name says of what data the metric is."""
+        return self._says_data
+
+    def evaluations_in(self, text: str) -> tuple[str, ...]:
+        """The names of evaluations of the metric that a line has, with a number.
 
         Example:
-            >>> NamedMetric("ppl", is_fraction=False).evaluation_in("| end of epoch 1 | valid loss 6.5 | valid ppl 665")
-            'valid ppl'
+            >>> NamedMetric("ppl", is_fraction=False).evaluations_in("| end of epoch 1 | valid loss 6.5 | valid ppl 65")
+            ('valid ppl',)
         """
         if self._says_data:
-            return ""
-        return next((name for name in self._others(with_plain_scalars(text)) if names_evaluation(name)), "")
+            return ()
+        return tuple(filter(names_evaluation, self._others(with_plain_scalars(text))))
 
     def _others(self, text: str) -> list[str]:
         """The longer names before a number that end with the metric's name, and those in another case."""
         others = (found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES))
-        return [name for name in others if name != self._name]
+        return [name for name in dict.fromkeys(others) if name != self._name]
 
     def _place(self, text: str) -> str:
         """Where the number after the name stands, if not behind a separator; empty if there is none."""
@@ -266,18 +291,20 @@ class NamedMetric:
         is_beyond = self._is_share and may_be_percent(float(match.group(_NUMBER_GROUP)))
         if is_beyond or (self.is_fraction and _PERCENT.match(after)):
             return NamedValue(doubt=IN_PERCENT, is_certain=True)
-        if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
+        of_evaluation = self._names_evaluation or is_of_evaluation(before, after)
+        if is_of_step(text, before) and not of_evaluation:
             return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}", is_of_other_data=True)
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
             return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
-        is_record = not _RECORDS.isdisjoint(_words_before(before))
+        is_record = not _RECORDS.isdisjoint(_words_before(before)) or _OF_BEST.search(before) is not None
         bracket = _IN_BRACKETS.match(after)
         # Beside a count of steps it is the average of all of them; else it may be a deviation.
         if bracket is not None and step_count_of(text) is not None:
-            return NamedValue(bracket.group(1) or bracket.group(2), is_record=is_record)
+            number = bracket.group(1) or bracket.group(2)
+            return NamedValue(number, is_record=is_record, is_of_evaluation=of_evaluation)
         other = bracket or _CHANGE.match(after)
         if other is None:
-            return NamedValue(match.group(_NUMBER_GROUP), is_record=is_record)
+            return NamedValue(match.group(_NUMBER_GROUP), is_record=is_record, is_of_evaluation=of_evaluation)
         return NamedValue(doubt=f"followed by {other.group().strip()!r}, which may be an average or newer: {_ALONE}")
 
 

@@ -13,7 +13,7 @@ import re2
 
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.domain.named_metric import NAMED_VALUE, NUMBER
-from wattloop_operator.domain.training_data import EVALUATION, TRAINING
+from wattloop_operator.domain.training_data import EVALUATION, LOG_PREFIX, TRAINING
 
 EPOCH = "epoch"
 # Epoch 3, Epoch: 3, epoch=3, Epoch [3/10], Epoch(val) [20][98/98], in any case.
@@ -28,7 +28,7 @@ _EPOCH = re2.compile(
     )
 )
 # timm: "Train: 0 [1251/1251 (100%)]".
-_OF_DATA = re2.compile(rf"^\s*(?i:{TRAINING}|{EVALUATION}):?\s+(?P<{EPOCH}>[0-9]+)\s*\[\s*[0-9]+\s*/")
+_OF_DATA = re2.compile(rf"{LOG_PREFIX}(?i:{TRAINING}|{EVALUATION}):?\s+(?P<{EPOCH}>[0-9]+)\s*\[\s*[0-9]+\s*/")
 _NAME_GROUP, _EPOCH_GROUP = 1, 2
 # Anywhere before the epoch: "best accuracy 0.9 at epoch 3", "loaded checkpoint of epoch 3", "training until epoch 3".
 _OF_OTHER_MODEL = re2.compile(
@@ -108,6 +108,8 @@ class PrintedEpochs:
         epoch = _finite(printed)
         if epoch is None or printed is None:
             return None
+        # No argument is written as 3.0.
+        has_metric |= "." in printed
         if self._pattern is None and self._is_in_doubt(epoch, text, has_metric=has_metric):
             return None
         self._latest = epoch

@@ -77,10 +77,12 @@ class ProgressBar:
     Attributes:
         done: The steps that are done, as the bar has them.
         total: All steps; None if the bar has none.
+        is_drawn: Whether a library draws the bar, and draws it again; else a script prints its steps.
     """
 
     done: str
     total: str | None
+    is_drawn: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -124,11 +126,11 @@ def drawn_bar_of(text: str) -> ProgressBar | None:
         if found is None:
             continue
         if "percent" in form.groupindex:
-            return ProgressBar(found.group("percent"), "100")
+            return ProgressBar(found.group("percent"), "100", is_drawn=True)
         # "Epoch 9/9 ━━━━━ 0:00:07" does not say how far the bar is.
         is_of_epochs = _OF_EPOCHS.search(text[: found.start(form.groupindex["done"])]) is not None
         has_total = "total" in form.groupindex and not is_of_epochs
-        return ProgressBar(found.group("done"), found.group("total") if has_total else None)
+        return ProgressBar(found.group("done"), found.group("total") if has_total else None, is_drawn=True)
     return None
 
 
@@ -137,7 +139,7 @@ def step_count_of(text: str) -> ProgressBar | None:
 
     Example:
         >>> step_count_of("Test: [  78/78]  Time: 0.1 (0.2)  Loss:  0.41 (1.80)")
-        ProgressBar(done='78', total='78')
+        ProgressBar(done='78', total='78', is_drawn=False)
     """
     for form in _STEP_FORMS if "/" in text or " of " in text else ():
         found = form.search(text)

@@ -24,6 +24,8 @@ MAX_REASONS = 20
 # Lines on which a proposed pattern is tried.
 MAX_TRIED_LINES = 1_000
 MAX_PROPOSED_VALUES = 3
+# After the head of a table, to find its first row.
+MAX_ROWS_TRIED = 10
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -235,10 +237,19 @@ class _Proposals:
 
     def found(self, table_head: str) -> list[ProposedPattern]:
         """The patterns that read a value of the first lines."""
+        if self._latest.strip().startswith(table_head) and table_head:
+            self._latest = ""
         patterns = patterns_for(self._latest, self.name, has_epochs=self._has_epochs) if self._latest else []
-        of_table = pattern_for_table(table_head, self.name) if table_head else None
-        tried = [*patterns, *([of_table] if of_table is not None and not patterns else [])]
-        return [each for each in map(self._tried, tried) if each.reads]
+        of_table = self._pattern_of_table(table_head) if table_head else None
+        found = map(self._tried, patterns if of_table is None else [of_table, *patterns])
+        return [each for each in found if each.reads]
+
+    def _pattern_of_table(self, head: str) -> str | None:
+        """The pattern of the first row that has a cell for each name of the head."""
+        texts = [plain_text(line) for line in self._lines]
+        begin = next((place for place, text in enumerate(texts, 1) if text.strip().startswith(head)), len(texts))
+        rows = (pattern_for_table(head, text, self.name) for text in texts[begin : begin + MAX_ROWS_TRIED])
+        return next((pattern for pattern in rows if pattern is not None), None)
 
     def _tried(self, pattern: str) -> ProposedPattern:
         reads = tuple(islice(self._reads(pattern), MAX_PROPOSED_VALUES + 1))

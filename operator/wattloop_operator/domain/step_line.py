@@ -47,6 +47,8 @@ _NO_RATE = r"(?![\w/-]|\s?(?:/|per\b|size\b))"
 _NUMBER_OF_UNITS = re.compile(
     rf"(?i)(?<![\w.,-]){_COUNT}\s{{0,2}}{_OF_TRAINING}(?:{_UNITS}){_NO_RATE}"
     r"|(?<![\w/.-])(?:its?|mb|(?:num_|n_)?batches|batch_(?:num(?:ber)?|no)|local_step|upd)[\"']?[\s:=#\[(]{1,6}[0-9]+[kM]?(?:$|[^\w.%]|\.(?:$|\s))"
+    # The norm of a gradient is that of a step.
+    r"|(?<![\w/.-])(?:(?:total_)?grad(?:ient)?[ _-]?norm|gnorm)[\"']?[\s:=]{1,4}[\"']?[0-9]"
 )
 _NUMBER_OF_EXAMPLES = re.compile(
     rf"(?i)(?<![\w./,-]){_COUNT}\s{{0,2}}{_OF_TRAINING}(?:{_EXAMPLES}){_NO_RATE}"
@@ -54,6 +56,13 @@ _NUMBER_OF_EXAMPLES = re.compile(
 )
 _DATA_BEFORE = re.compile(rf"(?i)(?:{TRAINING})[ _]$")
 _FIELD_BEFORE = re.compile(r"[|\[│]\s{0,4}$")
+# Behind an epoch, since without one they may count epochs: "epoch 1 i=200", "epoch 1 | 200-2983 |".
+_INDEX = re.compile(
+    r"(?i)\bepoch[\"']?[\s=:#\[]{0,6}[0-9].{0,90}?(?:(?<![\w/.-])(?:[bi]|n_iter|idx|index|counter)[\"']?[\s:=#\[(]{1,6}"
+    r"[0-9]+(?:$|[^\w.%]|\.(?:$|\s))|[|\[(]\s{0,4}[0-9]+\s?-\s?[0-9]+\s{0,4}[|\])])"
+)
+# An epoch that is not whole: "'epoch': 0.5".
+_FRACTION_OF_EPOCH = re.compile(r"(?i)(?<![\w.-])epoch[\"']?[\s=:#\[]{0,6}[\"']?[0-9]+\.[0-9]*[1-9](?![\w%])")
 # "Epoch 1 [20%]" and "Epoch [1][200]", but not "Epoch 3/10 (30%)".
 _PART_OF_EPOCH = re.compile(
     r"(?i)\bepoch[\s=:#\[]{0,6}[0-9]+(?:[\s:,|\])(\[-]{1,6}[0-9]{1,2}(?:\.[0-9]+)?\s?%"
@@ -80,7 +89,9 @@ def is_of_step(text: str, before: str) -> bool:
         return True
     if drawn_bar_of(text) is not None:
         return False
-    return step_count_of(text) is not None or _has_part(text, before) or _PART_OF_EPOCH.search(before) is not None
+    if _FRACTION_OF_EPOCH.search(text) is not None or step_count_of(text) is not None or _has_part(text, before):
+        return True
+    return _PART_OF_EPOCH.search(before) is not None or _INDEX.search(before) is not None
 
 
 def _has_part(text: str, before: str) -> bool:

@@ -15,6 +15,11 @@ EVALUATION = (
     r"val|vali|valid|validated?|validation|validating|test|tested|testing|eval|evaluated?|evaluation|evaluating|dev"
     r"|held-?out|holdout|inference"
 )
+# What logging, a launcher or a test writes before a message: times, names in brackets, levels.
+LOG_PREFIX = (
+    r"^(?:\s|\[[^\]]{0,80}\]:?\s|\([^)]{0,80}\)\s?:?\s|[0-9][0-9T:,./Z-]*\s|\b(?:INFO|DEBUG|WARNING)\b[\s:|-]+"
+    r"|[A-Za-z_][\w.]*\s[|-]\s|[-|]\s)*"
+)
 # The levels of logging; a word next to one may be the name of a logger.
 _LEVEL = r"DEBUG|INFO|WARNING|ERROR"
 # Python's engine, for its look-around; each of these patterns needs time in proportion to the length of the line.
@@ -49,6 +54,15 @@ _EVALUATION_FIELD = re.compile(
     rf"(?i)\b(?:mode|phase|split|stage|subset|set|prefix)[\"']?\s*[=:]\s*[\"']?(?:{EVALUATION})(?![\w./-])"
 )
 _EVALUATION_AFTER = re.compile(rf"(?i)\s*%?\s*(?:[(\[]\s*(?:{EVALUATION})\s*[)\]]|on\s+(?:the\s+)?(?:{EVALUATION})\b)")
+# TensorFlow's Estimator writes the results of an evaluation beside the step.
+_ESTIMATOR = re.compile(r"\bSaving dict for global step \d+:")
+# A line that says only of what data the next ones are: "Training...", "Epoch 1 - validation", "[train]".
+_HEADING = re.compile(
+    rf"(?i)^[\W_]*(?:epoch[\s:#\[]*[0-9]+(?:/[0-9]+)?[\W_]+)?(?:(?:start(?:ing)?|begin(?:ning)?|running|now)\s+)?"
+    rf"(?:(?P<training>{TRAINING})|{EVALUATION})(?:[\s_-]+(?:phase|mode|step|loop|set|data|results?|metrics?|summary|stats))?"
+    rf"(?:\s+(?:for\s+)?epoch[\s:#\[]*[0-9]+(?:/[0-9]+)?)?[\W_]*$"
+)
+_MAX_HEADING_CHARACTERS = 100
 _NAMED_EVALUATION = re.compile(rf"(?i)(?<![a-z])(?:{EVALUATION})(?![a-z])")
 _NAMED_DATA = re.compile(rf"(?i)(?<![a-z])(?:{TRAINING}|{EVALUATION})(?![a-z])")
 
@@ -84,6 +98,8 @@ def is_of_evaluation(before: str, after: str) -> bool:
         >>> [is_of_evaluation(before, "") for before in ("Test: [ 78/78]  ", "val_loss: 0.3 ", "step 100 ")]
         [True, True, False]
     """
+    if _ESTIMATOR.search(before) is not None:
+        return True
     if any(found.group("training") is None and not _is_loggers(before, found) for found in _PHASE.finditer(before)):
         return True
     return _EVALUATION_AFTER.match(after) is not None or _EVALUATION_FIELD.search(after) is not None
@@ -129,3 +145,40 @@ def _is_loggers(before: str, found: re.Match[str]) -> bool:
     ):
         return True
     return _LEVEL_AFTER.search(before, found.end(), found.end() + _LOGGER_CHARACTERS) is not None
+
+
+class PhaseHeadings:
+    """The data of the lines below a heading, such as ``Training...`` or ``--- Validation ---``.
+
+    A heading is of the epoch that was printed before it, or with it. Without epochs, ``Training...`` may stand before
+    the whole training, and says nothing until another heading is that of an evaluation.
+
+    Example:
+        >>> headings = PhaseHeadings()
+        >>> for line, has_epoch in (("Epoch 1", True), ("Training...", False), ("accuracy: 0.99", False)):
+        ...     headings.note(line, has_epoch=has_epoch)
+        >>> headings.training
+        'Training...'
+        >>> headings.note("Validating...", has_epoch=False)
+        >>> headings.training
+        ''
+
+    Attributes:
+        training: The heading of training data of the next line; empty if there is none.
+    """
+
+    def __init__(self) -> None:
+        self.training = ""
+        self._has_epochs = self._has_evaluation = False
+
+    def note(self, text: str, *, has_epoch: bool) -> None:
+        """Note a line, of which the next lines may be the contents."""
+        self._has_epochs |= has_epoch
+        found = _HEADING.search(text) if len(text) <= _MAX_HEADING_CHARACTERS else None
+        if found is not None:
+            is_training = found.group("training") is not None
+            self._has_evaluation |= not is_training
+            is_known = self._has_epochs or self._has_evaluation
+            self.training = text.strip() if is_training and is_known else ""
+        elif has_epoch:
+            self.training = ""

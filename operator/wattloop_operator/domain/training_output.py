@@ -7,6 +7,7 @@ bounded in length.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -21,7 +22,8 @@ from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLine
 from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
 from wattloop_operator.domain.share_in_percent import is_fraction
-from wattloop_operator.domain.unread_lines import MAY_PRECEDE, UnreadLine, UnreadLines
+from wattloop_operator.domain.training_data import PhaseHeadings
+from wattloop_operator.domain.unread_lines import AT_TABLE_HEAD, MAY_PRECEDE, UnreadLine, UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
@@ -29,10 +31,21 @@ PATTERN_MEMORY_BYTES = 1024 * 1024
 METRIC = "metric"
 # Why a line whose number was read has not counted.
 REPEATED = "is a line of this epoch, or of this place without epochs, again or of a further rank, and counts once"
+UNDER_HEADING = "under the line {!r}, and so of the training data: print the one of the evaluation, too"
+BESIDE_EVALUATION = (
+    "without a word for its data, and the line {!r} has that of an evaluation: set spec.objective.target.metric to the "
+    "whole name of the evaluation's, or read this one with spec.reporting.pattern"
+)
+COUNTED_BEFORE = (
+    "the value in {!r} has counted, and is perhaps of the training data, since a later line, {!r}, has that of an "
+    "evaluation: set spec.objective.target.metric to the whole name of the evaluation's"
+)
 EARLIER = "of an earlier evaluation, such as the best one, and the output has each evaluation by itself"
 # Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
 # before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
 _STEP = r"(?i)(?:(?:^|[|\]])\s*|[A-Za-z]:)(?:step|iter|iteration)[\s=:#\[]*[0-9]+(?:$|[^A-Za-z0-9_.%])"
+# LightGBM: "Early stopping, best iteration is:", and the next line repeats that one.
+_BEST_FOLLOWS = re.compile(r"(?i)\bbest\b[^0-9=]{0,40}:\s*$")
 
 
 class PatternError(ValueError):
@@ -75,7 +88,7 @@ class OutputReading:
         unread: See `UnreadLines.notice`; empty once a line has counted.
         unread_at_end: See `UnreadLines.notice_at_end`; empty once a line has counted.
         table_head: The head of a table that names the metric, whose rows do not; empty once a line has counted.
-        repeated: See `RankLines.notice`.
+        doubt: What is in doubt of what has counted; empty if nothing is.
         counts_from_0: Whether an evaluation has shown that the script counts epochs from 0.
     """
 
@@ -83,7 +96,7 @@ class OutputReading:
     unread: str = ""
     unread_at_end: str = ""
     table_head: str = ""
-    repeated: str = ""
+    doubt: str = ""
     counts_from_0: bool = False
 
 
@@ -131,6 +144,12 @@ class OutputReader:
         self._epochs = PrintedEpochs(self._pattern, max_epochs=max_epochs, counts_from_0=counts_from_0)
         self._bars = _BarEvaluations()
         self._ranks = RankLines()
+        self._headings = PhaseHeadings()
+        # A line that names the metric as that of an evaluation, before any epoch (False) or since (True).
+        self._of_evaluation: dict[bool, str] = {}
+        self._announces_best = False
+        # The first value that has counted without a word for its data.
+        self._unnamed = self._doubt = ""
         self._has_separator = False
         # Whether an evaluation that is no record was read before any epoch (False), or since (True).
         self._evaluated: set[bool] = set()
@@ -147,11 +166,11 @@ class OutputReader:
     @property
     def reading(self) -> OutputReading:
         """What was read so far."""
-        first, ranks, from_0 = self._first, self._ranks.notice, self._epochs.counts_from_0
+        first, doubt, from_0 = self._first, self._ranks.notice or self._doubt, self._epochs.counts_from_0
         if first is not None:
-            return OutputReading(first.text(self._name), repeated=ranks, counts_from_0=from_0)
+            return OutputReading(first.text(self._name), doubt=doubt, counts_from_0=from_0)
         unread = self._unread
-        return OutputReading("", unread.notice, unread.notice_at_end, unread.table_head, ranks, from_0)
+        return OutputReading("", unread.notice, unread.notice_at_end, unread.table_head, doubt, from_0)
 
     def passed_over(self) -> UnreadLine | None:
         """The line that was read last, if it says something of the metric and has not counted; else None."""
@@ -188,6 +207,7 @@ class OutputReader:
         # A user's own pattern decides by itself what counts.
         bar = None if named is None else progress_bar_of(text)
         value = self._of_pattern(text) if named is None else self._of_name(named, text, epoch, bar)
+        self._headings.note(text, has_epoch=epoch is not None)
         metric = number_in(value.number)
         if metric is not None and (bar is None or bar.is_full):
             self._epochs.note_evaluation()
@@ -195,7 +215,7 @@ class OutputReader:
         if epoch is not None and completed is not None:
             self._note_epoch_after(completed)
         found = None if metric is None else Evaluation(metric, completed, line, self._number)
-        evaluation = self._counted(found, line, completed, bar)
+        evaluation = self._counted(found, value, line, completed, bar)
         if named is None:
             return evaluation
         if evaluation is None and is_named and self._epoch_after is not None:
@@ -208,22 +228,29 @@ class OutputReader:
         return evaluation
 
     def _counted(
-        self, found: Evaluation | None, text: str, epoch: float | None, bar: ProgressBar | None
+        self, found: Evaluation | None, value: NamedValue, text: str, epoch: float | None, bar: ProgressBar | None
     ) -> Evaluation | None:
         """The evaluation that counts after the next line."""
-        if found is None or bar is not None:
+        is_drawn = bar is not None and bar.is_drawn
+        ended = self._bars.ended(epoch, bar)
+        if bar is not None and not bar.is_full:
+            found = None
+        if found is None or is_drawn:
             self._ranks.note_other(text)
-        if bar is not None:
-            evaluation = self._bars.read(found, epoch, is_full=bar.is_full)
-        elif found is None or self._ranks.is_repeated(text, epoch):
-            self._passed_over = None if found is None else UnreadLine(text, cause=REPEATED)
-            return None
-        else:
-            evaluation = found
-            self._bars.forget_repeated()
+        elif self._ranks.is_repeated(text, epoch):
+            self._passed_over, found = UnreadLine(text, cause=REPEATED), None
+        if is_drawn:
+            if found is not None or value.is_of_other_data:
+                self._bars.hold(found)
+            found = None
+        elif found is not None:
+            # With an evaluation of the epoch before it, this line's counts at the next line.
+            self._bars.hold(None if ended is None else found, is_past=True)
+        evaluation = found if ended is None else ended
         if evaluation is None:
             return None
-        may_precede = self._may_precede and bar is None and self._may_be_before_training(evaluation, text)
+        is_of_line = evaluation is found
+        may_precede = self._may_precede and is_of_line and self._may_be_before_training(evaluation, text)
         self._may_precede = False
         before, self._before_epochs = self._before_epochs, None
         if may_precede:
@@ -238,10 +265,11 @@ class OutputReader:
     def at_end(self) -> Evaluation | None:
         """The value that waited for the end, once the training has ended well; None if there is none.
 
-        It is not of a training that follows, whose values are not read: of two epochs, or of one with a line that names
-        the metric.
+        It is that of the last epoch's bar, or one before any epoch. That one is not of a training that follows, whose
+        values are not read: of two epochs, or of one with a line that names the metric.
         """
-        evaluation, self._before_epochs = self._before_epochs, None
+        before, self._before_epochs = self._before_epochs, None
+        evaluation = self._bars.at_end() or before
         self._first = self._first or evaluation
         return evaluation
 
@@ -268,18 +296,52 @@ class OutputReader:
         return NamedValue(number)
 
     def _of_name(self, named: NamedMetric, text: str, epoch: float | None, bar: ProgressBar | None) -> NamedValue:
-        value = named.value(text)
+        value = self._named_value(named, text, epoch)
         has_epochs = self._epochs.completed is not None
+        if value.number is not None and self._announces_best:
+            value = replace(value, is_record=True)
+        self._announces_best = _BEST_FOLLOWS.search(text) is not None
+        if not named.says_data:
+            doubt = self._data_doubt(named, text, value, bar)
+            if doubt:
+                return NamedValue(doubt=doubt, is_of_other_data=True)
         if value.is_record and has_epochs in self._evaluated:
             return NamedValue(doubt=EARLIER)
         if value.number is not None and not value.is_record and (bar is None or bar.is_full):
             self._evaluated.add(has_epochs)
+        return value
+
+    def _named_value(self, named: NamedMetric, text: str, epoch: float | None) -> NamedValue:
+        """The value of a line by itself."""
+        value = named.value(text)
         # A line before any epoch, such as "initial accuracy: 0.1", does not show how evaluations are written.
-        self._has_separator |= value.number is not None and self._epochs.completed is not None and bar is None
+        is_line = self._epochs.completed is not None and progress_bar_of(text) is None
+        self._has_separator |= value.number is not None and is_line
         # Beside lines with a separator, one without is hardly another evaluation.
-        if value == NamedValue() and not self._has_separator and (epoch is not None or self._is_step(named, text)):
+        may_be_column = value == NamedValue() and not self._has_separator
+        if may_be_column and (epoch is not None or named.is_summary(text) or self._is_step(named, text)):
             return named.column(text)
         return value
+
+    def _data_doubt(self, named: NamedMetric, text: str, value: NamedValue, bar: ProgressBar | None) -> str:
+        """Why a value is perhaps of the training data, by the lines before it; empty if it is not."""
+        has_epochs = self._epochs.completed is not None
+        known = self._of_evaluation.get(has_epochs, "")
+        if value.is_of_evaluation or named.evaluations_in(text):
+            if not known and (bar is None or bar.is_full):
+                self._of_evaluation[has_epochs] = text.strip()[:MAX_QUOTED_CHARACTERS]
+            return ""
+        if value.number is None:
+            return ""
+        if self._headings.training:
+            return UNDER_HEADING.format(self._headings.training[:MAX_QUOTED_CHARACTERS])
+        quoted_text = text.strip()[:MAX_QUOTED_CHARACTERS]
+        if not known:
+            self._unnamed = self._unnamed or quoted_text
+            return ""
+        if self._unnamed:
+            self._doubt = self._doubt or COUNTED_BEFORE.format(self._unnamed, known)
+        return BESIDE_EVALUATION.format(known)
 
     def _is_step(self, named: NamedMetric, text: str) -> bool:
         """Whether a line of an output without epochs is of a step, and the metric's name says of what data it is.
@@ -294,6 +356,8 @@ class OutputReader:
         if epoch is not None:
             self._unread.note_epoch(epoch)
         if self._unread.note_table(text):
+            if self._passed_over is not None:
+                self._passed_over = UnreadLine(text, cause=AT_TABLE_HEAD.format(self._name))
             return
         if not named.is_named(text):
             self._unread.note_other(text)
@@ -305,14 +369,13 @@ class OutputReader:
 
     def _why_unread(self, named: NamedMetric, text: str, *, has_epoch: bool) -> NamedValue:
         """Why a line that names the metric has no value; the name of an evaluation, if that alone would make it one."""
-        name = named.evaluation_in(text)
-        other = None if not name else _named(name, named.is_fraction)
-        if other is not None and (
-            other.value(text).number is not None
-            or ((has_epoch or self._is_step(other, text)) and other.column(text).number is not None)
-        ):
-            return NamedValue(other_name=name)
-        return named.why_unread(text)
+        names = tuple(name for name in named.evaluations_in(text) if self._is_read_as(name, named, text, has_epoch))
+        return NamedValue(other_names=names) if names else named.why_unread(text)
+
+    def _is_read_as(self, name: str, named: NamedMetric, text: str, has_epoch: bool) -> bool:
+        other = _named(name, named.is_fraction)
+        may_be_column = has_epoch or named.is_summary(text) or self._is_step(other, text)
+        return other.value(text).number is not None or (may_be_column and other.column(text).number is not None)
 
 
 @lru_cache(maxsize=16)
@@ -321,41 +384,33 @@ def _named(name: str, is_fraction: bool) -> NamedMetric:
 
 
 class _BarEvaluations:
-    """Which evaluations of progress bars count.
+    """Which evaluations of the bars that a library draws count.
 
-    A full bar is written again when it is closed. Lightning's first full bar of an epoch still has the metric of the
-    epoch before: it counts where another epoch begins without a different one.
+    A full bar is drawn again, with further metrics: Lightning's first full bar of an epoch has the metric of the epoch
+    before, Keras's those of the training data alone. So the last full bar of an epoch counts, once the epoch has ended.
     """
 
     def __init__(self) -> None:
-        self._latest: Evaluation | None = None
-        self._repeated: Evaluation | None = None
+        self._held: Evaluation | None = None
+        self._is_past = False
 
-    def read(self, evaluation: Evaluation | None, epoch: float | None, *, is_full: bool) -> Evaluation | None:
-        """The evaluation that counts after the next bar; None if there is none."""
-        if evaluation is not None and not is_full and epoch is None:
-            # Another bar has begun, so an equal one at its end is another evaluation.
-            self._latest = None
-        if evaluation is None or not is_full or evaluation == self._latest:
-            return self._repeated_before(epoch)
-        if self._latest is None or evaluation.metric != self._latest.metric:
-            self._latest, self._repeated = evaluation, None
-            return evaluation
-        before = self._repeated_before(epoch)
-        self._repeated = evaluation
-        return before
+    def hold(self, evaluation: Evaluation | None, *, is_past: bool = False) -> None:
+        """Hold an evaluation instead of the one before it: until its epoch has ended or, if past, the next line."""
+        self._held, self._is_past = evaluation, is_past
 
-    def forget_repeated(self) -> None:
-        """Drop a repeated metric: another line has that of the epoch."""
-        self._repeated = None
-
-    def _repeated_before(self, epoch: float | None) -> Evaluation | None:
-        """The repeated metric of an epoch that has ended."""
-        found = self._repeated
-        if found is None or found.epoch is None or epoch is None or epoch <= found.epoch:
+    def ended(self, epoch: float | None, bar: ProgressBar | None) -> Evaluation | None:
+        """The evaluation whose epoch has ended by the next line, which is held no more; None if there is none."""
+        held = self._held
+        # Without epochs, another bar shows that the one before it has ended.
+        has_begun = epoch is None and bar is not None and bar.is_drawn and not bar.is_full
+        if held is None or not (self._is_past or has_begun or epoch != held.epoch):
             return None
-        self._latest, self._repeated = found, None
-        return found
+        return self.at_end()
+
+    def at_end(self) -> Evaluation | None:
+        """The evaluation that is held, once the output has ended."""
+        held, self._held = self._held, None
+        return held
 
 
 def pattern_problem(reporting: Reporting) -> str | None:

@@ -25,6 +25,7 @@ MAY_PRECEDE = (
     "has a value that meets the target before any epoch, perhaps of an earlier model: it counts if the next value "
     "meets the target too, or if no training follows and the script ends well"
 )
+AT_TABLE_HEAD = "has {} at the head of a table, whose rows have no names"
 # What a user changes where no line counts; the sentence before it says what to print.
 LINE_REMEDY = (
     "such as epoch=1 {metric}=0.5 after each evaluation, or set spec.objective.target.metric or "
@@ -64,8 +65,8 @@ class UnreadLine:
     @property
     def may_have_pattern(self) -> bool:
         """Whether a pattern may read it: what it says is of the evaluation's data, in a form that is not known."""
-        is_part = self.bar is not None and not self.bar.is_full
-        is_other = self.value.is_certain or self.value.is_of_other_data or bool(self.value.other_name)
+        is_part = self.value.number is not None or (self.bar is not None and not self.bar.is_full)
+        is_other = self.value.is_certain or self.value.is_of_other_data or bool(self.value.other_names)
         return not (self.cause or self.group is not None or is_part or is_other)
 
     @property
@@ -80,7 +81,7 @@ class UnreadLine:
             name: The metric's name in the output.
 
         Example:
-            >>> UnreadLine("val_acc: 0.9", NamedValue(other_name="val_acc")).why("acc")
+            >>> UnreadLine("val_acc: 0.9", NamedValue(other_names=("val_acc",))).why("acc")
             "names acc as 'val_acc': set spec.objective.target.metric to 'val_acc'"
         """
         if self.cause:
@@ -96,11 +97,12 @@ class UnreadLine:
         return self._why_unread(name, remedy)
 
     def _why_unread(self, name: str, remedy: str) -> str:
-        other = self.value.other_name
+        others = self.value.other_names
         if self.value.doubt:
             return f"has {name} {self.value.doubt}"
-        if other:
-            return f"names {name} as {other!r}: set spec.objective.target.metric to {other!r}"
+        if others:
+            one = repr(others[0]) if len(others) == 1 else "the one of the evaluation"
+            return f"names {name} as {' and '.join(map(repr, others))}: set spec.objective.target.metric to {one}"
         if self.bar is None or (self.bar.is_full and self.value.number is None):
             return f"names {name}: print one {remedy}"
         if self.bar.is_full:
@@ -138,19 +140,23 @@ class UnreadLines:
 
     def note_epoch(self, epoch: float) -> None:
         """Note that the output has an epoch's number."""
-        if self.quotes_named:
+        if self._is_early:
             self._epochs.add(epoch)
 
     @property
-    def quotes_named(self) -> bool:
-        """Whether a line that names the metric is still quoted; after the beginning of the third epoch none is."""
+    def _is_early(self) -> bool:
         return len(self._epochs) < UNREAD_EPOCHS
+
+    @property
+    def quotes_named(self) -> bool:
+        """Whether a line that names the metric is quoted; after the beginning of the third epoch only the first is."""
+        return self._is_early or self._latest is None
 
     def note_named(self, line: UnreadLine) -> None:
         """Note a line that names the metric, while `quotes_named`."""
         latest = self._latest
-        is_better = latest is not None and names_evaluation(latest.value.other_name)
-        if not is_better or line.value.is_certain or names_evaluation(line.value.other_name):
+        is_better = latest is not None and any(map(names_evaluation, latest.value.other_names))
+        if not is_better or line.value.is_certain or any(map(names_evaluation, line.value.other_names)):
             self._latest = line
 
     def note_other(self, text: str) -> None:
@@ -175,7 +181,7 @@ class UnreadLines:
         if self.table_head and numbers >= MIN_TABLE_NUMBERS and 2 * numbers >= len(cells):
             self._rows += 1
         if self._name in cells and len(cells) >= MIN_TABLE_NUMBERS and numbers == 0 and _SEPARATOR.search(text) is None:
-            self.table_head, self._rows = line.strip()[:MAX_QUOTED_CHARACTERS], 0
+            self.table_head, self._rows = text.strip(), 0
             return True
         return False
 
@@ -195,7 +201,7 @@ class UnreadLines:
         is_clear = latest is not None and (latest.value.is_certain or latest.is_over_epochs)
         if is_clear or self._matches >= UNREAD_MATCHES or (latest is None and self._rows >= UNREAD_EPOCHS):
             return f"no line has counted; {self.notice_at_end}"
-        if self.quotes_named or (latest is None and not self._similar.name):
+        if self._is_early or (latest is None and not self._similar.name):
             return ""
         return f"no line has counted in {UNREAD_EPOCHS} epochs; {self.notice_at_end}"
 
@@ -209,7 +215,7 @@ class UnreadLines:
             return f"the line {self._latest.text.strip()[:MAX_QUOTED_CHARACTERS]!r} {self._latest.why(self._name)}"
         if not self._rows:
             return self._did_you_mean()
-        head = f"the line {self.table_head!r} has {self._name} at the head of a table, whose rows have no names"
+        head = f"the line {self.table_head!r} {AT_TABLE_HEAD.format(self._name)}"
         return f"{head}: print a line {LINE_REMEDY.format(metric=self._name)}"
 
     def _did_you_mean(self) -> str:

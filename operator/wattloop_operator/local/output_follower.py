@@ -164,7 +164,7 @@ class OutputFollower:
         if not self._has_shown and reading.first:
             self._show_reading(reading.first)
             self._has_shown = True
-        notice = "" if self._has_warned else reading.unread or reading.repeated
+        notice = "" if self._has_warned else reading.unread or reading.doubt
         if notice:
             logger.warning("%s: %s", self._recurrence.metadata.name, notice)
             self._has_warned = True

@@ -88,7 +88,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "".join(f"Epoch {epoch}: 100%|#| 1/1 [00:01<00:00, 1it/s, acc=0.7]\n" for epoch in (1, 2, 2, 3)),
             ["--metric", "acc"],
             0,
-            ["line 1: epoch 1", "line 3: epoch 2", "passed over: line 2, and 1 more up to line 4 likewise: 'Epoch 2"],
+            ["line 1: epoch 1", "line 3: epoch 2", "line 4: epoch 3", "passed over: line 2: 'Epoch 2"],
         ),
         (
             "Epoch 1\nacc: 81/100 (82%)\nEpoch 2\nacc: 85/100 (86%)\n",
@@ -108,6 +108,24 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             ["--metric", "acc"],
             1,
             ["has acc at the head of a table", "would read 0.7, 0.8, 0.9\n"],
+        ),
+        # The head of Ultralytics, with its bar, and the rows of all classes; spaCy's names with spaces.
+        (
+            "".join(
+                f"   {epoch}/3   2.3G   1.1   1.5   640: 100%|███| 8/8 [00:01<00:00, 4.9it/s]\n"
+                "   Class  Images  Box(P   mAP50  mAP50-95): 100%|███| 4/4 [00:00<00:00, 5.5it/s]\n"
+                f"     all     128   0.66   0.6{epoch}      0.46\n     cat      28   0.99   0.99      0.99\n"
+                for epoch in (1, 2, 3)
+            ),
+            ["--metric", "mAP50"],
+            1,
+            ["has mAP50 at the head of a table", "would read 0.61, 0.62, 0.63\n"],
+        ),
+        (
+            "Learn rate of x: 0.001\nE  #  LOSS NER  SCORE\n---  ---  ---  ---\n0  0  52.1  0.00\n1  200  12.1  0.71\n",
+            ["--metric", "SCORE"],
+            1,
+            ["has SCORE at the head of a table", "would read 0, 0.71\n"],
         ),
         (
             "Epoch 1\n" + "".join(f"acc: {correct}/100\n" for correct in (81, 85, 86, 87)),

@@ -56,7 +56,7 @@ def read(output: Output) -> tuple[list[Evaluation], str]:
     else:
         last = reader.at_end()
         found += [] if last is None else [last]
-    return found, reader.reading.repeated or reader.reading.unread_at_end
+    return found, reader.reading.doubt or reader.reading.unread_at_end
 
 
 def check(output: Output) -> None:
@@ -271,7 +271,8 @@ def test_a_metric_that_is_not_finite_has_the_epoch_of_its_line() -> None:
     assert found.epoch == 4
 
 
-def test_a_first_epoch_in_a_field_counts_once_another_one_follows() -> None:
+def test_a_first_epoch_in_a_field_counts_once_another_one_follows_or_if_it_is_no_integer() -> None:
+    check(Output(ACCURACY, "***** eval metrics *****\n  epoch  =  3.0\n  accuracy  =  0.95\n", [(0.95, 3)]))
     output = "epoch: 11\nloss: 0.3\nepoch: 12\naccuracy: 0.95\n"
     check(Output(ACCURACY, output, [(0.95, 12)]))
     check(Output(ACCURACY, "Epoch 11/20\naccuracy: 0.95\n", [(0.95, 11)]))
@@ -367,6 +368,7 @@ def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
         ("epoch 1 accuracy: 0:10:00\n", "followed by ':10:00'"),
         ("epoch 1 val_accuracy: 0.91\n", "as 'val_accuracy': set spec.objective.target.metric to 'val_accuracy'"),
         ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.objective.target.metric"),
+        ("[1]\tvalidation_0-accuracy:0.9\tvalidation_1-accuracy:0.8\n", "to the one of the evaluation"),
         ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.objective.target.metric to 'eval-accuracy'"),
         ("epoch 1 train_accuracy: 0.99\n", "has accuracy of the training data, 'train_accuracy'"),
         ("| end of epoch 1 | time: 12s | valid accuracy  0.91 | ppl 6.5\n", "target.metric to 'valid accuracy'"),
@@ -429,6 +431,95 @@ def test_a_table_is_noticed_in_its_third_row() -> None:
 )
 def test_the_lines_of_further_loggers_are_read(output: Output) -> None:
     check(output)
+
+
+ACC1 = Target.model_validate({"metric": "Acc@1", "threshold": "90"})
+
+
+@pytest.mark.parametrize(
+    "head", ["* ", " *   ", "INFO  * ", "[2026-01-02 10:00:00 swin] (main.py 257): INFO  * ", "Test:  "]
+)
+def test_the_names_and_numbers_of_a_summary_of_an_evaluation_count(head: str) -> None:
+    steps = "Test: [ 97/196]\tTime 0.1 (0.3)\tAcc@1 93.0 (94.1)\tAcc@5 99.1 (99.2)\n"
+    output = f"Epoch: [0][1/9]\tAcc@1 99.1 (98.1)\n{steps}{head}Acc@1 71.0 Acc@5 90.1\n"
+    check(Output(ACC1, output, [(71.0, 1)]))
+    check(Output(ACC1.model_copy(update={"metric": "Acc@5"}), output, [(90.1, 1)]))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        # Keras draws its bar again after the validation, Lightning after bars of the validation.
+        Output(
+            ACCURACY,
+            "Epoch 1/9\n100/100 ━━━━━━ 7s 85ms/step - accuracy: 0.95 - loss: 0.2\r"
+            "100/100 ━━━━━━ 9s 85ms/step - accuracy: 0.95 - loss: 0.2 - val_accuracy: 0.71\nEpoch 2/9\n",
+            NONE,
+            "of the training data, beside val_accuracy",
+        ),
+        Output(
+            ACCURACY,
+            "\rEpoch 0: 100%|███| 94/94 [00:09<00:00, 5.4it/s, accuracy=0.99]"
+            "\rValidation DataLoader 0: 100%|##| 2/2 [00:00<00:00, 6.9it/s]"
+            "\rEpoch 0: 100%|███| 94/94 [00:10<00:00, 5.4it/s, accuracy=0.99, val_accuracy=0.7]\nEpoch 1: 0%|",
+            NONE,
+            "of the training data, beside val_accuracy",
+        ),
+        # AllenNLP draws a bar of the training data, and one of the evaluation.
+        Output(
+            ACCURACY,
+            "Epoch 0/9\naccuracy: 0.99, loss: 0.2 ||: 100%|###| 100/100 [00:10<00:00, 9.9it/s]\n"
+            "accuracy: 0.71, loss: 0.5 ||: 100%|###| 20/20 [00:01<00:00, 15.1it/s]\nEpoch 1/9\n",
+            [(0.71, 1)],
+        ),
+        Output(
+            ACCURACY,
+            evaluations("Epoch {epoch}\nTraining...\naccuracy: 0.99\n--- Validation ---\naccuracy: {value}", "0.7 0.8"),
+            [(0.7, 1), (0.8, 2)],
+        ),
+        Output(
+            ACCURACY,
+            evaluations(
+                "Epoch {epoch} - training\naccuracy: 0.99\nEpoch {epoch} - evaluation\naccuracy: {value}", "0.7"
+            ),
+            [(0.7, 1)],
+        ),
+        Output(ACCURACY, "Training...\nloss: 0.3\naccuracy: 0.7\n", [(0.7, None)]),
+        Output(ACCURACY, "Training...\nEpoch 1\naccuracy: 0.7\n", [(0.7, 1)]),
+    ],
+)
+def test_the_value_of_the_training_data_in_a_bar_or_below_a_heading_does_not_count(output: Output) -> None:
+    check(output)
+
+
+@pytest.mark.parametrize("evaluation", ["Validation: val_accuracy=0.7", "Val accuracy: 0.7"])
+def test_once_a_line_names_an_evaluation_others_do_not_count_and_a_notice_says_what_has(evaluation: str) -> None:
+    output = f"Epoch 1: accuracy=0.5\n{evaluation}\nEpoch 2: accuracy=0.99\n{evaluation}\n"
+    found, notice = read(Output(ACCURACY, output, NONE))
+    assert [each.metric for each in found] == ([0.5, 0.7, 0.7] if "Val " in evaluation else [0.5])
+    assert "the value in 'Epoch 1: accuracy=0.5' has counted, and is perhaps of the training data" in notice
+    assert f"a later line, {evaluation!r}, has that of an evaluation" in notice
+    # The result of the test data at the end is none of each epoch.
+    check(
+        Output(
+            ACCURACY,
+            "epoch 1 accuracy: 0.5\nepoch 2 accuracy: 0.6\ntest accuracy: 0.55\n",
+            [(0.5, 1), (0.6, 2), (0.55, 2)],
+        )
+    )
+    check(Output(ACCURACY, "initial test accuracy: 0.1\nepoch 1 accuracy: 0.5\n", [(0.1, None), (0.5, 1)]))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "Early stopping, best iteration is:\n[10]\taccuracy: 0.8",
+        "best metric, accuracy: 0.8, best_epoch: 1",
+        "best model so far: accuracy: 0.8",
+    ],
+)
+def test_the_repeated_value_of_the_best_evaluation_does_not_count(record: str) -> None:
+    check(Output(ACCURACY, f"[10]\taccuracy: 0.8\n[20]\taccuracy: 0.7\n{record}\n", [(0.8, None), (0.7, None)]))
 
 
 def test_the_first_evaluation_is_shown_as_it_was_understood() -> None:

@@ -57,6 +57,15 @@ def read(name: str, line: str) -> tuple[Evaluation | None, str]:
         "epoch 1 | tokens seen: 1.2M | accuracy: 0.99",
         '{"epoch": 1, "n_examples": 6400, "accuracy": 0.99}',
         "INFO | __main__:validate:42 - batch 3 accuracy=0.99",
+        # Numbers that count epochs, or nothing, without an epoch beside them.
+        "Epoch 1 | 200-2983 | accuracy: 0.99",
+        "epoch 1 i=200 accuracy=0.99",
+        "epoch 1, n_iter: 200, accuracy: 0.99",
+        "Epoch 1/10 idx 200 | accuracy: 0.99",
+        # Hugging Face's Trainer.
+        "{'accuracy': 0.99, 'grad_norm': 2.1, 'learning_rate': 3e-05, 'epoch': 1.0}",
+        "{'accuracy': 0.99, 'learning_rate': 3e-05, 'epoch': 0.5}",
+        "epoch 1.5 accuracy: 0.99",
     ],
 )
 def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line: str) -> None:
@@ -74,6 +83,10 @@ def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line
         ("iter 100 test loss: 0.4", "loss"),
         ('{"mode": "val", "epoch": 1, "iter": 98, "loss": 0.4}', "loss"),
         ("Iter(val) [98/98]  loss: 0.4", "loss"),
+        ("INFO:tensorflow:Saving dict for global step 100: global_step = 100, loss = 0.4", "loss"),
+        ("i=200 loss=0.4", "loss"),
+        ("epoch 1 loss=0.4 i=200", "loss"),
+        ("epoch 1.0 | 2026-01-02 | loss: 0.4", "loss"),
         # A batch size.
         ("epoch=1 loss=0.4 batch=64", "loss"),
         ("epoch=1 batch_size=64 loss=0.4", "loss"),

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
+from wattloop_operator.domain.output_line import plain_text
+from wattloop_operator.domain.progress_bar import drawn_bar_of
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, PatternError
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -32,7 +34,8 @@ def reader(metric: str = "accuracy", **reporting: object) -> OutputReader:
         ("Epoch 4/30 - loss: 0.2 - accuracy: 0.81 - 3s", 0.81, 4),
         ("Epoch [5/30], accuracy = 0.81 points", 0.81, 5),
         ("{'eval_loss': 0.5, 'accuracy': 0.71, 'epoch': 1.5}", 0.71, 1.5),
-        ("{'accuracy': '0.71', 'epoch': '1.5'}", 0.71, 1.5),
+        ("{'accuracy': '0.71', 'epoch': '1.0'}", 0.71, 1),
+        ("{'accuracy': '0.71', 'epoch': '1.5'}", None, 1.5),
         ('{"epoch":7,"accuracy":-1e3}', -1000, 7),
         ("the accuracy=0.5.", 0.5, None),
         ("epoch 3/12 | train_loss 1.2632 | accuracy 0.81 | 1.9s", 0.81, 3),
@@ -153,7 +156,10 @@ def test_a_progress_bar_counts_when_it_is_full(bar: str) -> None:
     lines.read(b"Epoch 3/10")
     unfinished = [bar.format(percent=f"{done:3d}", done=done).encode() for done in (0, 12, 99)]
     assert [lines.read(line) for line in unfinished] == [None] * 3
-    assert lines.read(bar.format(percent=100, done=100).encode()) == Evaluation(0.91, 3.0)
+    # A bar that a library draws may be drawn again.
+    full = [lines.read(bar.format(percent=100, done=100).encode()) for _ in range(2)]
+    assert [*full, lines.read(b"Epoch 4/10"), lines.at_end()].count(Evaluation(0.91, 3.0)) == 1
+    assert (full[0] is None) == (drawn_bar_of(plain_text(bar.format(percent=1, done=1).encode())) is not None)
     # Whoever writes a pattern says what counts.
     own = reader(pattern=r"accuracy[=:] ?(?P<metric>[0-9.]+)")
     assert [own.read(line) for line in unfinished] == [Evaluation(0.91, None)] * 3
@@ -201,22 +207,30 @@ def test_a_bar_that_is_closed_after_the_validation_counts_once(
 ) -> None:
     lines = reader()
     found = [lines.read(line) for epoch, values in enumerate(epochs) for line in lightning(epoch, *values)]
+    found.append(lines.at_end())
     assert [each for each in found if each is not None] == seen
 
 
-def test_a_repeated_metric_counts_when_another_epoch_begins_unless_a_line_has_another() -> None:
-    bar = b"Epoch %d: 100%%|#| 1/1 [00:01<00:00,  1it/s, accuracy=0.7]"
+def test_the_last_full_bar_of_an_epoch_counts_when_another_epoch_begins_unless_a_line_has_another() -> None:
+    bar = b"Epoch %d: 100%%|#| 1/1 [00:01<00:00,  1it/s, accuracy=0.%d]"
     lines = reader()
-    assert [lines.read(bar % epoch) for epoch in (1, 2, 3)] == [Evaluation(0.7, 1.0), None, Evaluation(0.7, 2.0)]
+    bars = [bar % each for each in ((1, 99), (1, 70), (2, 70), (3, 80))]
+    assert [lines.read(each) for each in bars] == [None, None, Evaluation(0.7, 1.0), Evaluation(0.7, 2.0)]
+    assert lines.at_end() == Evaluation(0.8, 3.0)
     lines = reader()
-    mixed = (bar % 1, bar % 2, b"epoch 2 accuracy=0.6", b"Epoch 3:   0%|#| 0/1 [00:00<00:00,  1it/s]")
-    assert [lines.read(line) for line in mixed] == [Evaluation(0.7, 1.0), None, Evaluation(0.6, 2.0), None]
+    mixed = (bar % (1, 7), bar % (2, 8), b"epoch 2 accuracy=0.6", b"Epoch 3:   0%|#| 0/1 [00:00<00:00,  1it/s]")
+    assert [lines.read(line) for line in mixed] == [None, Evaluation(0.7, 1.0), Evaluation(0.6, 2.0), None]
+    # A line that also ends an epoch.
+    lines = reader()
+    assert [lines.read(line) for line in (bar % (1, 7), mixed[2])] == [None, Evaluation(0.7, 1.0)]
+    assert lines.at_end() == Evaluation(0.6, 2.0)
 
 
 def test_bars_without_epochs_count_once_each() -> None:
     lines = reader()
     bars = [b"%3d%%|##| %d/9 [00:01<00:01,  9it/s, accuracy=1.0]" % (done * 11, done) for done in (1, 9, 9, 1, 9)]
-    assert [lines.read(bar) for bar in bars] == [None, Evaluation(1.0, None), None, None, Evaluation(1.0, None)]
+    assert [lines.read(bar) for bar in bars] == [None, None, None, Evaluation(1.0, None), None]
+    assert lines.at_end() == Evaluation(1.0, None)
 
 
 def test_a_bar_over_epochs_is_said_not_to_count_before_its_end() -> None:
@@ -226,7 +240,8 @@ def test_a_bar_over_epochs_is_said_not_to_count_before_its_end() -> None:
     notices = [(lines.read(bar), lines.reading.unread)[1] for bar in bars]
     assert notices[:5] == [""] * 5
     assert "is a progress bar, which counts when it is full" in notices[5]
-    assert lines.read(b"Epoch: 100%|##| 10/10 [00:01<00:01,  1it/s, accuracy=0.95]") == Evaluation(0.95, None)
+    assert lines.read(b"Epoch: 100%|##| 10/10 [00:01<00:01,  1it/s, accuracy=0.95]") is None
+    assert lines.at_end() == Evaluation(0.95, None)
 
 
 def test_bars_that_never_are_full_are_quoted_in_the_third_epoch() -> None:
@@ -348,7 +363,7 @@ def test_an_unusable_pattern_is_rejected_with_its_cause(pattern: str, message: s
 @given(FINITE, st.floats(0, 1e9, exclude_min=True))
 def test_every_number_is_read_as_python_writes_it_but_a_share_in_percent(metric: float, epoch: float) -> None:
     expected = None if 1.01 < metric <= 100 else Evaluation(metric, epoch)
-    assert reader().read(f"epoch={epoch!r} accuracy={metric!r}".encode()) == expected
+    assert reader("val_accuracy").read(f"epoch={epoch!r} val_accuracy={metric!r}".encode()) == expected
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
