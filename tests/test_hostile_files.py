@@ -38,7 +38,15 @@ SECONDS = 60
 MAX_LINE_CHARACTERS = 1_200
 MAX_LINES = 12
 # A database that cannot be read, and a folder that cannot be listed, are errors of an operation.
-OPERATION_ERRORS = {"history", "history FOLDER", "plot", "plan choose", "pipeline analyze", "pipeline compare"}
+OPERATION_ERRORS = {
+    "history",
+    "history FOLDER",
+    "replay FOLDER",
+    "plot",
+    "plan choose",
+    "pipeline analyze",
+    "pipeline compare",
+}
 
 TRACES = ["--dataset", "d", "--network", "n", "--optimizer", "o", "--target-metric", "1", "--max-epochs", "1"]
 PIPELINE = ["--stages", "2", "--microbatches", "2", "--blocking-power", "80"]
@@ -81,6 +89,8 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "pipeline analyze --base": ("0.prof.json", ["pipeline", "analyze", "{}", "--base", "{}"]),
     "run --output": ("wattloop-run.json", ["run", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
     "sweep --output": ("wattloop-run.json", ["sweep", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
+    "convert": ("", ["convert", "{}"]),
+    "replay FOLDER": ("wattloop.db", ["replay", "{}"]),
 }  # fmt: skip
 
 
@@ -100,6 +110,12 @@ def huge(path: Path) -> None:
 
 def loop(path: Path) -> None:
     path.symlink_to(path.name)
+
+
+def linked_pipe(path: Path) -> None:
+    pipe = path.with_name(f"{path.name}.pipe")
+    os.mkfifo(pipe)
+    path.symlink_to(pipe)
 
 
 def folder(path: Path) -> None:
@@ -136,6 +152,8 @@ FILES: dict[str, Callable[[Path], None]] = {
     "folder": folder,
     "named pipe": os.mkfifo,
     "symbolic link to itself": loop,
+    "link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "link to a named pipe": linked_pipe,
     "missing": lambda _: None,
     "deep JSON": written(lambda: b"[" * MANY + b"]" * MANY),
     "deep JSON object": written(lambda: b'{"a":' * MANY + b"1" + b"}" * MANY),
@@ -196,6 +214,7 @@ USUAL_FILES = {
     "binary",
     "folder",
     "named pipe",
+    "link to a device",
     "missing",
     "deep JSON",
     "5,000 digits",

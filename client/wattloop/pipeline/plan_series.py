@@ -145,7 +145,7 @@ def read_plan_series(options: SeriesOptions, place: PipelinePlace, gpu_product: 
     path, folder = options.folder, str(options.folder)
     check_run_options(options.iterations, options.following, FOLLOWING)
     try:
-        files = sorted((item for item in path.iterdir() if item.suffix == ".py" and item.is_file()), key=_order)
+        files = sorted((item for item in path.iterdir() if item.suffix == ".py"), key=_order)
     except OSError as error:
         raise OperationError(f"{folder}: cannot read: {error.strerror}; name a folder of plans") from error
     if not 0 < len(files) <= MAX_PLANS:

@@ -18,7 +18,7 @@ from typing import Self
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.files.reading import parse_json, read_text
+from wattloop.files.reading import parse_json, read_text, special_file_kind
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.store.address import FILE_NAME
@@ -56,8 +56,8 @@ class OutputFolder:
             owner: What the folder belongs to: the job and the settings that its results depend on.
 
         Raises:
-            UsageError: It belongs to another job, contains other files, or is used by another run.
-                It is not changed.
+            UsageError: It belongs to another job, contains other files or a special file, or is used by another
+                run. It is not changed.
             OperationError: It cannot be created or written.
             InputError: Its record of what it belongs to cannot be read.
         """
@@ -109,6 +109,13 @@ class OutputFolder:
                 was = found.get(key) if isinstance(found, dict) else found
                 text = f"its {key} is {shown(was)}, this run's is {value!r}; choose another --output"
                 raise UsageError(f"{self.path} belongs to another run: {text}")
+        for entry in (*self.path.iterdir(), *self.logs.glob("*")):
+            # To open a named pipe waits for its other end, also after a signal.
+            kind = special_file_kind(entry)
+            if kind is not None:
+                raise UsageError(
+                    f"{entry}: found {kind}, expected a file of a run; remove it, or choose another folder"
+                )
 
     @property
     def database(self) -> Path:

@@ -25,6 +25,8 @@ PIPELINE = ["--blocking-power", "80", "--output", "plans"]
 TRACES = ["--dataset", "d", "--network", "n", "--optimizer", "o", "--target-metric", "1", "--max-epochs", "1"]
 COMMANDS = {
     "validate": ["validate", "{}"],
+    "convert": ["convert", "{}"],
+    "logs": ["logs", "{}", "--metric", "accuracy"],
     "run": ["run", "{}"],
     "power": ["power", "select", "--profile", "{}"],
     "simulate": ["simulate", "--train", "{}", "--power", "{}", *TRACES, "--default-batch-size", "1", "--output", "-"],
@@ -110,9 +112,9 @@ def test_every_command_rejects_a_named_pipe(command: str, pipe: Path, rejected: 
     assert str(pipe) in output
 
 
-@pytest.mark.parametrize("command", ["validate", "run", "power", "agent"])
+@pytest.mark.parametrize("command", ["validate", "logs", "run", "power", "agent"])
 def test_commands_reject_a_device(command: str, rejected: Callable[..., str]) -> None:
-    assert "it is a device" in rejected(command, "/dev/zero")
+    assert "a device" in rejected(command, "/dev/zero")
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "power"])

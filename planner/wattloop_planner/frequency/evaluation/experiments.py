@@ -106,7 +106,7 @@ def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: in
     for folder in _experiment_folders(root):
         key = folder.path.parent.parent.name, folder.workload
         experiment = found.setdefault(key, Experiment(*key))
-        if folder.kind == STAGE_LIMITS and _table(root, experiment.gpu, STAGE_LIMITS).is_file():
+        if folder.kind == STAGE_LIMITS and _table(root, experiment.gpu, STAGE_LIMITS).exists():
             # Its runs include those that searched for the limits, which the table leaves out.
             continue
         name = str(folder.path.relative_to(root))
@@ -203,7 +203,7 @@ def _add_tables(root: Path, experiment: Experiment) -> None:
     """Take baselines of which there are no dumps from the tables."""
     for scheduler in LIMIT_TABLES:
         table = _table(root, experiment.gpu, scheduler)
-        if experiment.limits.get(scheduler) or not table.is_file():
+        if experiment.limits.get(scheduler) or not table.exists():
             continue
         workload = experiment.workload
         rows = [row for row in read_table(table, (*LIMIT_COLUMNS, "time", "energy")) if _is_of(row, workload)]

@@ -5,11 +5,12 @@ As Lowtime's script ``sample.py`` does, which ends where the new folder exists.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.files.reading import read_text
 from wattloop.pipeline.measurement_files import PLAN_FILE
+from wattloop.pipeline.rank_plan_file import MAX_FILE_BYTES
 
 
 def sample_plans(source: str | Path, target: str | Path, distance: int) -> tuple[int, int]:
@@ -24,7 +25,7 @@ def sample_plans(source: str | Path, target: str | Path, distance: int) -> tuple
         Number of copied plans, and of all.
 
     Raises:
-        InputError: There is no plan file.
+        InputError: There is no plan file, or one cannot be read.
         OperationError: A folder cannot be read or written.
         UsageError: The new folder exists.
     """
@@ -38,10 +39,11 @@ def sample_plans(source: str | Path, target: str | Path, distance: int) -> tuple
     chosen = files[::distance]
     if chosen[-1] != files[-1]:
         chosen.append(files[-1])
+    texts = {file.name: read_text(file, MAX_FILE_BYTES, "a plan file") for file in chosen}
     try:
         Path(target).mkdir(parents=True)
-        for file in chosen:
-            shutil.copyfile(file, Path(target) / file.name)
+        for name, text in texts.items():
+            (Path(target) / name).write_text(text, encoding="utf-8", newline="")
     except FileExistsError as error:
         raise UsageError(f"{target}: found a file or folder, expected none; name a new folder") from error
     except OSError as error:
