@@ -193,6 +193,12 @@ def test_a_limit_that_another_actor_sets_is_not_overridden(own_node: OrderedNode
     before = len(own_node.operator.reports)
     until(lambda: len(own_node.operator.reports) > before + 10, "more orders")
     assert own_node.limits[0] == 180
+    assert own_node.orders.state(trainer.uid)[1:] == (
+        0.0,
+        f"GPU {own_node.uuids[0]} has a limit of 180 W instead of 250 W: it was reset, or another program has set it",
+    )
+    own_node.cluster.agent_fixture.gpus.set_power_limit_as_another_actor(0, 250)
+    until(lambda: own_node.orders.state(trainer.uid)[1:] == (250.0, ""), "in force again")
 
 
 def test_without_tls_no_order_is_trusted(agent_fixture: AgentFixture, tmp_path: Path) -> None:

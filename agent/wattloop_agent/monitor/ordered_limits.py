@@ -21,6 +21,7 @@ from wattloop.wire.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, R
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
+from wattloop_agent.power_controller.lease_decisions import TOLERANCE_WATTS
 from wattloop_agent.refusals import Reason, RequestError
 
 if TYPE_CHECKING:
@@ -145,14 +146,16 @@ class OrderedLimits:
     async def _obeyed(self, caller: SocketCaller, watts: float | None, before: _State) -> _State:
         gpus = tuple(sorted((caller.gpus or frozenset()) | caller.shared))
         held = await self._held(caller, gpus)
-        if watts is not None and held == watts and before.held_watts is not None:
-            # Another actor may have set another limit since. That is not overridden.
-            return replace(before, refusal="")
         described = await self._requests.answer(caller, {"verb": "gpus"})
         allowed = _allowed(described)
         if watts is not None and held == watts:
-            # An earlier agent held it.
-            return _State(allowed, held, self._clock())
+            displaced = _displaced(described, watts)
+            if displaced:
+                # That is not overridden.
+                return _State(allowed, refusal=displaced)
+            # An earlier agent may have held it.
+            since_seconds = self._clock() if before.held_watts is None else before.since_seconds
+            return _State(allowed, held, since_seconds)
         if watts is None and allowed is None:
             # The request fails, and its error gives the reason.
             caller.require_own(gpus)
@@ -184,6 +187,20 @@ def _allowed(described: Sequence[Mapping[str, Any]]) -> Range | None:
         return None
     lowest, highest = max(low for low, _ in ranges), min(high for _, high in ranges)
     return (lowest, highest) if lowest <= highest else None
+
+
+def _displaced(described: Sequence[Mapping[str, Any]], watts: float) -> str:
+    """Why a limit that is held is not in force on a GPU; empty if it is."""
+    for each in described:
+        current = (each["power_limits"] or {}).get("current_watts")
+        if current is None:
+            return f"the power limit of GPU {each['uuid']} cannot be read, as if it fell off the bus"
+        if abs(current - watts) > TOLERANCE_WATTS:
+            return (
+                f"GPU {each['uuid']} has a limit of {current:g} W instead of {watts:g} W: it was reset, or another "
+                "program has set it"
+            )
+    return ""
 
 
 def _highest(described: Sequence[Mapping[str, Any]]) -> float:

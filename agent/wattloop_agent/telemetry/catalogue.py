@@ -49,7 +49,7 @@ CATALOGUE = (
     Metric(
         "wattloop_gpu_power_limit_overridden",
         "gauge",
-        "1: another program has changed a held limit; the agent reports this and does not change it back.",
+        "1: another program or a reset has changed a held limit; the agent reports this and does not change it back.",
         GPU_LABELS,
     ),
     Metric(

@@ -68,6 +68,9 @@ class ProcessGpus:
         self.max_power_limit_watts = 0.0
         self.highest_watts = 0.0
         self.limit_watts: float | None = None
+        # The limit to hold, until it is released.
+        self._requested_watts: float | None = None
+        self._repeated_holds = 0
         self.refusal = ""
 
     @property
@@ -168,12 +171,13 @@ class ProcessGpus:
             self.refusal = ascii_text(str(error), MAX_REFUSAL_CHARACTERS)
             return
         self.limit_watts, self.refusal = held[0].enforced_watts, ""
+        self._requested_watts = watts
 
     def release(self) -> None:
         """Release the power limit."""
-        if self._agent is None or self.limit_watts is None:
+        if self._agent is None or self._requested_watts is None:
             return
-        self.limit_watts = None
+        self.limit_watts = self._requested_watts = None
         try:
             self._agent.release(list(self._start), "power_limit")
         except (AgentUnavailable, AgentRequestError) as error:
@@ -186,19 +190,28 @@ class ProcessGpus:
             self._agent.close()
 
     def was_interrupted(self) -> bool:
-        """Whether the agent disconnected, or a counter fell, since the last call: no limit was measured meanwhile."""
+        """Whether the agent disconnected, or a GPU was reset, since the last call: no limit was measured meanwhile."""
         interruptions = 0 if self._agent is None else self._agent.interruptions
-        before, self._interruptions = self._interruptions, interruptions + self._counters.falls
+        interruptions += self._counters.falls + self._repeated_holds
+        before, self._interruptions = self._interruptions, interruptions
         return self._interruptions != before
 
     def _read(self) -> list[GpuReading]:
         if self._agent is None or not self._start:
             return []
+        falls = self._counters.falls
         try:
-            return self._energy_of(self._start)
+            readings = self._energy_of(self._start)
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the energy counters could not be read: %s; the next report retries", error)
             return []
+        if self._counters.falls != falls:
+            # A GPU that was reset has lost its limit.
+            self.limit_watts = None
+        if self.limit_watts is None and self._requested_watts is not None:
+            self._repeated_holds += 1
+            self.hold(self._requested_watts)
+        return readings
 
     def _energy_of(self, uuids: Iterable[str]) -> list[GpuReading]:
         named = list(uuids)

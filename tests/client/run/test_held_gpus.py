@@ -106,6 +106,28 @@ def test_a_gpu_that_is_reset_during_a_run_loses_no_report_and_keeps_its_energy(
     assert whole is None
 
 
+def test_a_limit_that_a_reload_of_the_driver_has_ended_is_held_again_and_its_window_measured_again(
+    report_server: ReportServer,
+) -> None:
+    with simulated_node(2) as simulated:
+        node = Node(simulated.gpus, simulated.state, simulated.socket)
+        with Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0")) as run:
+            run.report(metric=0.5)
+            assert not run.gpus.was_interrupted()
+            node.gpus.restart_driver()
+            assert node.limits == [400.0, 400.0]
+
+            def held_again() -> bool:
+                return run.gpus.totals() is not None and run.gpus.limit_watts is not None
+
+            until(held_again, "the agent reads and sets the GPUs again")
+            assert node.limits == [250.0, 250.0]
+            assert run.gpus.was_interrupted()
+            run.report(metric=0.5)
+        assert node.limits == [400.0, 400.0]
+    assert {report["power_limit_watts"] for report in report_server.reports} == {250.0}
+
+
 OTHER_TRAINING = """
 import os, sys, nvml_simulator
 with nvml_simulator.Machine(sys.argv[1]) as gpus:
