@@ -57,6 +57,8 @@ _BAR_FORMS = tuple(
         rf"[{_BLOCKS}][\s|]*{_PERCENT}",
         # Keras: "12/100 [==>....] - ETA: 3s - accuracy: 0.91", and with another bar since its version 3.
         rf"(?:^|[\s:|])(?P<done>{_NUMBER})/(?P<total>{_NUMBER})\s*(?:\[[=>.#*-][=>.#*\s-]*\]|[{_BLOCKS}])",
+        # The scripts for CIFAR: "[==>......]  Step: 20ms | Loss: 0.5 | Acc: 92.1% (23000/25000)   200/391".
+        rf"\[[=>.#-]{{8,}}\].*\s(?P<done>{_NUMBER})/(?P<total>{_NUMBER})\s*$",
         # " 12%|##    |", "[####----]  12%".
         rf"{_PERCENT}\s*\|(?:[{_BLOCKS}#=>*][{_BLOCKS}#=>*\s0-9.-]*|\s*\|)",
         rf"{_PERCENT}\s*\[[=>.#*-][=>.#*\s-]*\]",

@@ -58,11 +58,13 @@ _DATA_BEFORE = re.compile(rf"(?i)(?:{TRAINING})[ _]$")
 _FIELD_BEFORE = re.compile(r"[|\[│]\s{0,4}$")
 # Behind an epoch, since without one they may count epochs: "epoch 1 i=200", "epoch 1 | 200-2983 |".
 _INDEX = re.compile(
-    r"(?i)\bepoch[\"']?[\s=:#\[]{0,6}[0-9].{0,90}?(?:(?<![\w/.-])(?:[bi]|n_iter|idx|index|counter)[\"']?[\s:=#\[(]{1,6}"
+    r"(?i)\bepoch[\"']?[\s=:#\[]{0,6}[0-9].{0,90}?(?:(?<![\w/.-])(?:i|n_iter|idx|index|counter)[\"']?[\s:=#\[(]{1,6}"
     r"[0-9]+(?:$|[^\w.%]|\.(?:$|\s))|[|\[(]\s{0,4}[0-9]+\s?-\s?[0-9]+\s{0,4}[|\])])"
 )
 # An epoch that is not whole: "'epoch': 0.5".
-_FRACTION_OF_EPOCH = re.compile(r"(?i)(?<![\w.-])epoch[\"']?[\s=:#\[]{0,6}[\"']?[0-9]+\.[0-9]*[1-9](?![\w%])")
+_FRACTION_OF_EPOCH = re.compile(
+    r"(?i)(?<![\w./-])(?<!per )(?<!for )epoch[\"']?[\s=:#\[]{0,6}[\"']?[0-9]+\.[0-9]*[1-9](?![\w%])"
+)
 # "Epoch 1 [20%]" and "Epoch [1][200]", but not "Epoch 3/10 (30%)".
 _PART_OF_EPOCH = re.compile(
     r"(?i)\bepoch[\s=:#\[]{0,6}[0-9]+(?:[\s:,|\])(\[-]{1,6}[0-9]{1,2}(?:\.[0-9]+)?\s?%"

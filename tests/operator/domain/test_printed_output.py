@@ -465,6 +465,14 @@ def test_the_names_and_numbers_of_a_summary_of_an_evaluation_count(head: str) ->
             NONE,
             "of the training data, beside val_accuracy",
         ),
+        # The well-known script for CIFAR writes the count over its bar.
+        Output(
+            ACCURACY,
+            "Epoch: 0\n [===>......]  Loss: 0.5 | accuracy: 0.99 (99/100)        \b\b\b 20/391 \r"
+            " [========>.]  Loss: 0.5 | accuracy: 0.98 (980/1000)      \b\b\b 391/391 \n"
+            " [========>.]  Loss: 0.6 | accuracy: 0.71 (710/1000)      \b\b\b 100/100 \nEpoch: 1\n",
+            [(0.71, 1)],
+        ),
         # AllenNLP draws a bar of the training data, and one of the evaluation.
         Output(
             ACCURACY,

@@ -86,7 +86,7 @@ def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line
         ("INFO:tensorflow:Saving dict for global step 100: global_step = 100, loss = 0.4", "loss"),
         ("i=200 loss=0.4", "loss"),
         ("epoch 1 loss=0.4 i=200", "loss"),
-        ("epoch 1.0 | 2026-01-02 | loss: 0.4", "loss"),
+        ("epoch 1.0 | 2026-01-02 | 1.5 s/epoch: 1.5, seconds per epoch 1.5 | loss: 0.4", "loss"),
         # A batch size.
         ("epoch=1 loss=0.4 batch=64", "loss"),
         ("epoch=1 batch_size=64 loss=0.4", "loss"),
