@@ -33,6 +33,13 @@ SHORT_BATCH_SIZE = "-b"
 # Names that other programs have, too: `dd bs=1024`.
 OF_OTHER_PROGRAMS = frozenset({"b", "bs"})
 ARGUMENT = re.compile(rf"{NAME}[\"']?(?P<value>{NUMBER})(?![\w.]|,[0-9])")
+# "-b32", as argparse takes it. "-e 5" may also be an evaluation.
+ATTACHED = re.compile(r"(-[be])([1-9][0-9]{0,8})\Z")
+# What may be a setting by another name. A training whose length is in steps has another one with each batch size.
+RELATED_BATCH_SIZE = re.compile(r"(?i)batch|^-b\Z")
+RELATED_EPOCHS = re.compile(
+    r"(?i)epoch|^-e\Z|(?:^|[_./-])(?:max|num|n|total|train|training)[_-]?(?:steps?|iters?|iterations?|updates?)\Z"
+)
 # Where a command ends in a shell's command line.
 COMMAND_END = re.compile(r"[;&|\n]")
 TRAINING_PROGRAM = re.compile(r"python|\.py\b|train|torchrun|accelerate|deepspeed", re.IGNORECASE)
@@ -145,8 +152,8 @@ def _note(found: TrainingArguments, container: str, name: str, value: str) -> No
         setting.values.add(int(value.partition(".")[0]))
         setting.places.add((container, name))
         return
-    for part, related in (("batch", found.batch_size.related), ("epoch", found.epochs.related)):
-        if part in name.lower() and len(related) < MAX_RELATED:
+    for form, related in ((RELATED_BATCH_SIZE, found.batch_size.related), (RELATED_EPOCHS, found.epochs.related)):
+        if form.search(name) is not None and len(related) < MAX_RELATED:
             related.append(f"{name} {value}")
 
 
@@ -207,8 +214,13 @@ def _words(words: list[str], replace: Callable[[str, str], str]) -> Iterator[str
 
     before = ""
     for word in words:
-        flag = FLAG.match(before)
-        yield replace(before, word) if flag is not None and ONE_NUMBER.match(word) else ARGUMENT.sub(replaced, word)
+        attached = ATTACHED.match(word)
+        if attached is not None:
+            yield attached[1] + replace(attached[1], attached[2])
+        elif FLAG.match(before) is not None and ONE_NUMBER.match(word):
+            yield replace(before, word)
+        else:
+            yield ARGUMENT.sub(replaced, word)
         before = word
 
 

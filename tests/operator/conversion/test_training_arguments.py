@@ -22,6 +22,7 @@ def container(command: str | list[str]) -> dict[str, Any]:
         ("fairseq-train /data --max-epoch 25 --batch-size 64 --arch x", 64, 25),
         ("python main.py -a resnet50 -b 256 --epochs 90 -j 8", 256, 90),
         (["python", "main.py", "-b", "256", "--epochs", "90"], 256, 90),
+        (["python", "main.py", "-b256", "-e5"], 256, None),
         ("python -m verl.trainer data.train_batch_size=1024 trainer.total_epochs=15", 1024, 15),
         ("python train_net.py --num-gpus 1 SOLVER.IMS_PER_BATCH 16 SOLVER.MAX_ITER 9000", 16, None),
         (["train_net.py", "SOLVER.IMS_PER_BATCH", "16"], 16, None),
@@ -150,6 +151,18 @@ def test_a_long_command_is_read_in_time_that_grows_with_its_length() -> None:
     assert found.batch_size.value == 2
 
 
-def test_what_looks_like_a_setting_and_was_not_taken_is_kept_for_the_message() -> None:
-    found = find_arguments(container("python train.py --eval-batch-size 9 --start_epoch=3 --lr 5"))
-    assert (found.batch_size.related, found.epochs.related) == (["--eval-batch-size 9"], ["--start_epoch 3"])
+@pytest.mark.parametrize(
+    ("command", "batch_size", "epochs"),
+    [
+        ("python train.py --eval-batch-size 9 --start_epoch=3 --lr 5", ["--eval-batch-size 9"], ["--start_epoch 3"]),
+        # Steps, whose number of epochs is another one with each batch size.
+        ("python train.py --train-iters 1000 --log-steps 5 --warmup_steps 9", [], ["--train-iters 1000"]),
+        ("python train.py trainer.max_steps=500 -e 5", [], ["trainer.max_steps 500", "-e 5"]),
+        (["train.py", "-e5"], [], ["-e 5"]),
+    ],
+)
+def test_what_looks_like_a_setting_and_was_not_taken_is_kept_for_the_message(
+    command: str | list[str], batch_size: list[str], epochs: list[str]
+) -> None:
+    found = find_arguments(container(command))
+    assert (found.batch_size.related, found.epochs.related) == (batch_size, epochs)
