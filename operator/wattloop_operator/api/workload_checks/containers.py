@@ -58,6 +58,7 @@ class PodContext:
         claims: Names of its resource claims.
         restart_policy: Its restartPolicy; empty if it has none.
         on_host_network: Whether its containers use the node's network.
+        has_own_users: Whether its users are others than the node's.
         grace_seconds: The time that its containers have to end.
     """
 
@@ -65,6 +66,7 @@ class PodContext:
     claims: Collection[str]
     restart_policy: str
     on_host_network: bool
+    has_own_users: bool
     grace_seconds: int
 
 
@@ -96,11 +98,14 @@ def _wrong_container(path: Path, container: dict[str, Any], context: PodContext)
         yield wrong((*path, "name"), container["name"], EXPECTED_LABEL)
     if not container.get("image"):
         yield Finding(path, "no image", "image")
-    yield from _wrong_variables(path, container)
+    yield from _wrong_variables(path, container, context)
     yield from _wrong_mounts(path, container, context)
     yield from _wrong_ports((*path, "ports"), container.get("ports") or [], context)
     yield from wrong_resources((*path, "resources"), container.get("resources") or {}, context.claims)
-    yield from _wrong_rights((*path, "securityContext"), container.get("securityContext") or {})
+    rights = container.get("securityContext") or {}
+    yield from _wrong_rights((*path, "securityContext"), rights)
+    if rights.get("procMount") == "Unmasked" and not context.has_own_users:
+        yield wrong((*path, "securityContext", "procMount"), "Unmasked", "hostUsers: false of the pod beside it")
     for index, each in enumerate(container.get("resizePolicy") or ()):
         if each["resourceName"] not in ("cpu", "memory"):
             yield wrong((*path, "resizePolicy", index, "resourceName"), each["resourceName"], "cpu or memory")
@@ -112,7 +117,7 @@ def _wrong_container(path: Path, container: dict[str, Any], context: PodContext)
         yield Finding(path, "no restartPolicy", "restartPolicy beside restartPolicyRules")
 
 
-def _wrong_variables(path: Path, container: dict[str, Any]) -> Iterator[Finding]:
+def _wrong_variables(path: Path, container: dict[str, Any], context: PodContext) -> Iterator[Finding]:
     for index, variable in enumerate(container.get("env") or ()):
         place: Path = (*path, "env", index)
         if not VARIABLE_NAME.fullmatch(variable["name"]):
@@ -127,7 +132,7 @@ def _wrong_variables(path: Path, container: dict[str, Any]) -> Iterator[Finding]
             found = " and ".join(kinds) or "no source"
             yield Finding((*place, "valueFrom"), found, f"one of {', '.join(SOURCES_OF_VALUES)}")
         for kind in kinds:
-            yield from _wrong_value_source((*place, "valueFrom", kind), kind, source[kind])
+            yield from _wrong_value_source((*place, "valueFrom", kind), kind, source[kind], context)
     for index, source in enumerate(container.get("envFrom") or ()):
         place = (*path, "envFrom", index)
         kinds = [name for name in SOURCES_OF_VARIABLES if source.get(name) is not None]
@@ -140,7 +145,7 @@ def _wrong_variables(path: Path, container: dict[str, Any]) -> Iterator[Finding]
             yield wrong((*place, "prefix"), source["prefix"], EXPECTED_VARIABLE)
 
 
-def _wrong_value_source(path: Path, kind: str, source: dict[str, Any]) -> Iterator[Finding]:
+def _wrong_value_source(path: Path, kind: str, source: dict[str, Any], context: PodContext) -> Iterator[Finding]:
     if kind in ("configMapKeyRef", "secretKeyRef"):
         if not source.get("name"):
             yield Finding(path, "no name", "name")
@@ -152,6 +157,11 @@ def _wrong_value_source(path: Path, kind: str, source: dict[str, Any]) -> Iterat
         if field not in FIELDS_OF_VARIABLES and not is_entry:
             expected = f"one of {', '.join(sorted(FIELDS_OF_VARIABLES))}, or metadata.labels['KEY']"
             yield wrong((*path, "fieldPath"), field, expected)
+    elif kind == "fileKeyRef":
+        if "emptyDir" not in context.volumes.get(source["volumeName"], ()):
+            yield wrong((*path, "volumeName"), source["volumeName"], "the name of an emptyDir volume of the pod")
+        if ".." in source["path"].split("/"):
+            yield wrong((*path, "path"), source["path"], "a path without ..")
     elif kind == "resourceFieldRef":
         part, _, name = source["resource"].partition(".")
         is_known = name in RESOURCES_OF_VARIABLES or name.startswith("hugepages-")

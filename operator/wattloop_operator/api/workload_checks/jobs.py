@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ COUNTS = (
     "ttlSecondsAfterFinished",
 )
 MAX_INDEXED = 100_000
+INDEXES = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
 MAX_POLICY_RULES = 20
 MAX_EXIT_CODES = 255
 # Labels that the API server sets itself: of a copy of a Job, they name another one.
@@ -86,10 +88,26 @@ def _wrong_indexes(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
         if rule.get("succeededCount") is None and rule.get("succeededIndexes") is None:
             place = (*path, "successPolicy", "rules", index)
             yield Finding(place, "neither of both", "succeededIndexes, succeededCount, or both")
-        count = rule.get("succeededCount")
-        if count is not None and (count < 1 or (completions is not None and count > completions)):
+        text, count, most = rule.get("succeededIndexes"), rule.get("succeededCount"), completions
+        if text:
+            most = _number_of_indexes(text, completions or 0)
+            if most is None:
+                place = (*path, "successPolicy", "rules", index, "succeededIndexes")
+                yield wrong(place, text, f"indexes below completions, {completions}, in ascending order, such as 0,2-3")
+        if count is not None and (count < 1 or (most is not None and count > most)):
             place = (*path, "successPolicy", "rules", index, "succeededCount")
-            yield wrong(place, count, f"from 1 to completions, {completions}")
+            yield wrong(place, count, f"from 1 to {most}, the number of {'indexes' if text else 'completions'}")
+
+
+def _number_of_indexes(text: str, completions: int) -> int | None:
+    """How many indexes a list such as ``0,2-3`` has; None if it is not in order or has one of no pod."""
+    if INDEXES.fullmatch(text) is None:
+        return None
+    ranges = [[int(number) for number in part.split("-")] for part in text.split(",")]
+    numbers = [number for each in ranges for number in each]
+    if numbers != sorted(set(numbers)) or numbers[-1] >= completions:
+        return None
+    return sum(each[-1] - each[0] + 1 for each in ranges)
 
 
 def _wrong_selector(path: Path, job: dict[str, Any]) -> Iterator[Finding]:

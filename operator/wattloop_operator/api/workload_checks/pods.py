@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,12 +31,16 @@ from wattloop_operator.api.workload_checks.formats import (
     wrong_annotations,
     wrong_labels,
 )
+from wattloop_operator.api.workload_checks.resources import wrong_pod_resources
 from wattloop_operator.api.workload_checks.volumes import wrong_volumes
 
 LABELS_OF_NAMES = ("hostname", "subdomain")
 SUBDOMAINS = ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName")
 GROUPS = ("runAsUser", "runAsGroup", "fsGroup")
 MAX_SECONDS = 2**31 - 1
+MAX_SYSCTL = 253
+SYSCTL = re.compile(r"(?:[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9](?:[-_a-z0-9]*[a-z0-9])?")
+EXPECTED_SYSCTL = "the name of a kernel parameter, such as net.core.somaxconn"
 REQUIRED_TERMS, PREFERRED_TERMS = (
     "requiredDuringSchedulingIgnoredDuringExecution",
     "preferredDuringSchedulingIgnoredDuringExecution",
@@ -66,9 +71,11 @@ def wrong_pod(path: Path, template: dict[str, Any]) -> Iterator[Finding]:
         claims={each["name"] for each in claims},
         restart_policy=pod.get("restartPolicy") or "",
         on_host_network=bool(pod.get("hostNetwork")),
+        has_own_users=pod.get("hostUsers") is False,
         grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
     )
     yield from wrong_containers(place, pod, context)
+    yield from wrong_pod_resources((*place, "resources"), pod.get("resources") or {}, pod["containers"])
     if pod.get("ephemeralContainers"):
         yield wrong((*place, "ephemeralContainers"), pod["ephemeralContainers"], "none in a template")
     yield from _wrong_names(place, pod)
@@ -145,9 +152,13 @@ def _wrong_pod_rights(path: Path, pod: dict[str, Any]) -> Iterator[Finding]:
     for index, group in enumerate(rights.get("supplementalGroups") or ()):
         if not 0 <= group <= MAX_SECONDS:
             yield wrong((*path, "securityContext", "supplementalGroups", index), group, f"from 0 to {MAX_SECONDS}")
+    yield from repeated((*path, "securityContext", "sysctls"), rights.get("sysctls") or [], "name")
+    for index, sysctl in enumerate(rights.get("sysctls") or ()):
+        if len(sysctl["name"]) > MAX_SYSCTL or SYSCTL.fullmatch(sysctl["name"]) is None:
+            yield wrong((*path, "securityContext", "sysctls", index, "name"), sysctl["name"], EXPECTED_SYSCTL)
     if pod.get("hostPID") and pod.get("shareProcessNamespace"):
         yield Finding(path, "hostPID with shareProcessNamespace", "one of them")
-    for field in ("hostPID", "hostIPC"):
+    for field in ("hostPID", "hostIPC", "hostNetwork"):
         if pod.get(field) and pod.get("hostUsers") is False:
             yield Finding((*path, field), f"{field} with hostUsers: false", "one of them")
 

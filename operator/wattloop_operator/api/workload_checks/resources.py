@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from wattloop_operator.api.checks.manifest_problem import Path, format_value
@@ -64,6 +64,26 @@ def wrong_resources(path: Path, resources: dict[str, Any], claims: Collection[st
         elif key in seen or (claim["name"], "") in seen:
             yield wrong((*path, "claims", index, "name"), claim["name"], "each claim once")
         seen.add(key)
+
+
+def wrong_pod_resources(
+    path: Path, resources: dict[str, Any], containers: Sequence[dict[str, Any]]
+) -> Iterator[Finding]:
+    """What the API server refuses of the resources that the containers of a pod have together."""
+    if resources.get("claims"):
+        yield Finding((*path, "claims"), "claims of the pod's resources", "claims of a container's resources")
+    yield from wrong_resources(path, resources | {"claims": None}, ())
+    of_containers = [each.get("resources") or {} for each in containers]
+    for part in ("limits", "requests"):
+        for name, value in (resources.get(part) or {}).items():
+            place, whole = (*path, part, name), quantity(value)
+            if name not in OF_PODS and not name.startswith(HUGE_PAGES):
+                found = f"the resource {format_value(name)}"
+                yield Finding(place, found, "cpu, memory or hugepages- of a size; others are a container's")
+            parts = [quantity((each.get(part) or {}).get(name, 0)) or 0 for each in of_containers]
+            least = max(parts, default=0) if part == "limits" else sum(parts)
+            if whole is not None and whole < least:
+                yield wrong(place, value, "as much as its containers have")
 
 
 def _wrong_quantity(path: Path, name: str, value: Any) -> Iterator[Finding]:
