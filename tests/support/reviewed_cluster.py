@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+
+from support.control_plane.signed_tokens import public_key, signed_token
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import (
@@ -17,6 +21,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.api_transport import Request, StatusError
 
 OTHERS = "others"
+KEYS_PATH = "/openid/v1/jwks"
 
 
 class ReviewedCluster:
@@ -30,6 +35,8 @@ class ReviewedCluster:
         gpu_nodes: The GPUNodes; of the users, root alone may list them.
         unreviewed: The kinds of which a review of rights fails.
         reviews: How many reviews of each kind were asked for.
+        key: Signs the tokens of service accounts.
+        review_seconds: How long a review takes.
     """
 
     def __init__(self) -> None:
@@ -46,6 +53,8 @@ class ReviewedCluster:
         self.jobs, self.recurrences = [ours, theirs], [running, forged]
         self.gpu_nodes: list[dict[str, Any]] = []
         self.unreviewed: set[str] = set()
+        self.key = generate_private_key(SECP256R1())
+        self.review_seconds = 0.0
         for each in (*self.jobs, *self.recurrences):
             each["metadata"]["resourceVersion"] = "1"
 
@@ -53,9 +62,12 @@ class ReviewedCluster:
         """See `Transport`."""
         if request.path in self.reviews:
             self.reviews[request.path] += 1
+            time.sleep(self.review_seconds)
             spec = dict(request.body or {})["spec"]
             is_token = request.path == TOKEN_REVIEWS.path()
             return {"status": self._token_review(spec) if is_token else self._access_review(spec)}
+        if request.path == KEYS_PATH:
+            return {"keys": [public_key(self.key)]}
         parts = request.path.split("/")
         namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
         if namespace in self.refused:
@@ -70,6 +82,21 @@ class ReviewedCluster:
         page = {"metadata": {"resourceVersion": "1"}, "items": found}
         answer: dict[str, Any] = request.parse(json.dumps(page, separators=(",", ":")).encode())
         return answer
+
+    def account(self, namespace: str, name: str, *namespaces: str) -> str:
+        """The signed token of a service account that may list these namespaces."""
+        user = f"system:serviceaccount:{namespace}:{name}"
+        token = signed_token({"sub": user}, self.key)
+        self.users[token] = user
+        self.rights[user] = set(namespaces)
+        return token
+
+    def add_namespaces(self, count: int) -> None:
+        """Add namespaces with a job each, which only `root` may list."""
+        for number in range(count):
+            job = job_body(f"job-of-{number}")
+            job["metadata"] |= {"namespace": f"further-{number:04}", "resourceVersion": "1"}
+            self.jobs.append(job)
 
     def _token_review(self, spec: dict[str, Any]) -> dict[str, Any]:
         name = self.users.get(spec["token"])

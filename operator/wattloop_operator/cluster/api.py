@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api_transport import (
     APPLY,
     JSON,
+    KEY_SET,
     METADATA_ONLY,
     Request,
     ResponseTooLargeError,
@@ -232,6 +233,10 @@ class ClusterApi:
         """Ask the API server by an object such as a TokenReview; returns the status, which is the answer."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
         return dict(self._call(Request("POST", kind.path(), {}, body)).get("status") or {})
+
+    def token_keys(self) -> Sequence[Any]:
+        """The public keys of service-account tokens, as a JSON Web Key Set has them; every account may read them."""
+        return self._call(Request("GET", "/openid/v1/jwks", accept=KEY_SET)).get("keys") or ()
 
     def apply_status(
         self,

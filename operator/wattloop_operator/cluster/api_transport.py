@@ -19,6 +19,7 @@ from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
+KEY_SET = "application/jwk-set+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 CONNECT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from wattloop.errors import InputError
+from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -17,7 +17,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     ResourceType,
 )
-from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, listing
+from wattloop_operator.cluster.auth.viewer_rights import ALL_NAMESPACES, LISTED, listing
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
@@ -96,9 +96,11 @@ class ClusterJobs:
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """See `JobSource`."""
-        objects = self._reader.objects()
+        objects = self._reader.objects(key.namespace)
         body = _body(objects, key)
         if body is None:
+            if objects.unread or objects.unreviewed:
+                raise OperationError("; ".join(objects.missing()))
             return None
         job = _job(body)
         bodies = objects.namespaces[key.namespace].recurrences.get(job.metadata.uid, ())
@@ -160,6 +162,10 @@ class ClusterJobs:
     def first_step(self) -> str:
         """See `JobSource`."""
         return self._kubectl("apply", "--filename", "job.yaml")
+
+    def missing(self) -> tuple[str, ...]:
+        """See `JobSource`."""
+        return self._reader.objects().missing()
 
     def no_jobs_reason(self) -> str:
         """See `JobSource`."""

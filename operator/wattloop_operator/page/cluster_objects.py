@@ -32,28 +32,32 @@ class ClusterObjects:
     Attributes:
         namespaces: The objects, by namespace.
         unread: Why the objects of a namespace are missing, by namespace.
+        unreviewed: Why it is not known of each namespace whether the viewer may list it; empty if it is.
     """
 
     namespaces: Mapping[str, NamespaceObjects]
     unread: Mapping[str, str] = field(default_factory=dict)
+    unreviewed: str = ""
 
     @cached_property
     def version(self) -> str:
         """Changes with any object."""
         versions_of_namespaces = sorted((name, each.version) for name, each in self.namespaces.items())
-        return change_digest((versions_of_namespaces, sorted(self.unread.items())))
+        return change_digest((versions_of_namespaces, sorted(self.unread.items()), self.unreviewed))
 
-    def of(self, names: Iterable[str]) -> ClusterObjects:
-        """Those of some of the namespaces."""
+    def of(self, names: Iterable[str], unreviewed: str = "") -> ClusterObjects:
+        """Those of some of the namespaces; why it is not known of each whether it is one of them."""
         chosen = set(names)
         return ClusterObjects(
             {name: each for name, each in self.namespaces.items() if name in chosen},
             {name: each for name, each in self.unread.items() if name in chosen},
+            unreviewed,
         )
 
-    def unread_text(self) -> str:
-        """Which namespaces are missing, and why; empty if none is."""
-        return "; ".join(f"namespace {name} is not shown: {reason}" for name, reason in self.unread.items())
+    def missing(self) -> tuple[str, ...]:
+        """What is missing, and why."""
+        unread = (f"namespace {name} is not shown: {reason}" for name, reason in self.unread.items())
+        return (*unread, *filter(None, (self.unreviewed,)))
 
 
 def namespace_objects(jobs: Mapping[str, Body], recurrences: Mapping[str, Sequence[Body]]) -> NamespaceObjects:

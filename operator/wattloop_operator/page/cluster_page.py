@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from cachetools import LRUCache
 
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerRights, ViewerTokens
+from wattloop_operator.cluster.auth.viewer_rights import ViewerRights
+from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerTokens
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.page.authentication import Authentication
 from wattloop_operator.page.change_stream import INTERVAL_SECONDS, ChangeStreams, OpenStreams
@@ -67,7 +68,7 @@ class ViewerPages:
             return self._pages[viewer]
 
     def _page(self, viewer: Viewer) -> ViewerPage:
-        source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer), tariffs=self._tariffs)
+        source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer, self._clock), tariffs=self._tariffs)
         streams = ChangeStreams(
             source, self._streams, INTERVAL_SECONDS, self._clock, owner=viewer.owner, user=viewer.name
         )

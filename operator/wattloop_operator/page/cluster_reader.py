@@ -20,7 +20,8 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
-from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, Viewer, ViewerRights
+from wattloop_operator.cluster.auth.viewer_rights import ALL_NAMESPACES, LISTED, ViewerRights
+from wattloop_operator.cluster.auth.viewers import Viewer
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.cluster_objects import ClusterObjects, namespace_objects
 from wattloop_operator.page.gpu_node_reader import NOT_SHOWN as GPU_NODES_NOT_SHOWN
@@ -36,12 +37,19 @@ logger = logging.getLogger(__name__)
 READ_SECONDS = 3.0
 # Of older objects a page says when they were read; a program waits for newer ones.
 MAX_AGE_SECONDS = 10.0
+# What a viewer may list is found out so often at most.
+VIEW_SECONDS = 1.0
 OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
 REFUSED = "the page may not list it; its log has the reason"
 TOO_LARGE_REMEDY = "delete jobs that are no longer needed, or lower their history limits"
 UNEXPECTED = "the cluster cannot be read: an unexpected failure; see the log of the page"
 # What the API server answers the page is not for its viewers.
 NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
+UNREVIEWED = (
+    "your rights are not reviewed in all namespaces yet, of which a few are reviewed a second: jobs may be missing; a "
+    "job that you open by its address is found at once"
+)
+TOO_MANY_REVIEWS = "your rights cannot be reviewed now, because many were; try again in a few seconds"
 
 
 class ObjectReader(Protocol):
@@ -57,8 +65,11 @@ class ObjectReader(Protocol):
         """The user who has signed in; empty if nobody does."""
         ...
 
-    def objects(self) -> ClusterObjects:
+    def objects(self, namespace: str | None = None) -> ClusterObjects:
         """The objects, as they were read last; older ones are read again meanwhile.
+
+        Args:
+            namespace: The namespace that is asked for; None: all.
 
         Raises:
             OperationError: They cannot be read.
@@ -86,7 +97,7 @@ class ObjectReader(Protocol):
         ...
 
     def no_jobs_reason(self) -> str:
-        """Why there is no job, although others may see some, and what to do; empty if there is none at all."""
+        """Why there is no job, although others may see some, and what to do; empty if some are missing, or none is."""
         ...
 
 
@@ -130,7 +141,7 @@ class ClusterReader:
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
         self.name = f"{cluster}, {named}"
 
-    def objects(self) -> ClusterObjects:
+    def objects(self, namespace: str | None = None) -> ClusterObjects:  # noqa: ARG002
         """See `ObjectReader`."""
         with self._lock:
             if self._known is None or (isinstance(self._known[1], OperationError) and self._must_read(READ_SECONDS)):
@@ -259,40 +270,62 @@ class ViewerReader:
         reader: Reads the objects of all viewers.
         rights: The rights of viewers.
         viewer: The viewer.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, reader: ClusterReader, rights: ViewerRights, viewer: Viewer) -> None:
+    def __init__(self, reader: ClusterReader, rights: ViewerRights, viewer: Viewer, clock: Callable[[], float]) -> None:
         self._reader = reader
         self._rights = rights
         self._viewer = viewer
+        self._clock = clock
+        # When it was found out which of these objects he may list, and those.
+        self._known: tuple[float, ClusterObjects, ClusterObjects] | None = None
         self.viewer = viewer.name
 
     @property
     def name(self) -> str:
         """See `ObjectReader`."""
-        return ", ".join(filter(None, (self._reader.name.partition(",")[0], self.objects().unread_text())))
+        return self._reader.name.partition(",")[0]
 
-    def objects(self) -> ClusterObjects:
+    def objects(self, namespace: str | None = None) -> ClusterObjects:
         """See `ObjectReader`."""
         try:
             objects = self._reader.objects()
-            return objects.of(self._rights.readable(self._viewer, (*objects.namespaces, *objects.unread)))
+            if namespace is not None:
+                return self._of_namespace(objects, namespace)
+            now, known = self._clock(), self._known
+            # A view asks several times.
+            if known is None or known[1] is not objects or now - known[0] >= VIEW_SECONDS:
+                readable = self._rights.readable(self._viewer, (*objects.namespaces, *objects.unread))
+                found = objects.of(readable.names, "" if readable.complete else UNREVIEWED)
+                self._known = known = now, objects, found
+            return known[2]
         except OperationError as error:
             self._reader.problems.met("the jobs cannot be read", str(error))
             raise OperationError(NOT_FOR_VIEWERS) from error
 
     def sees_any(self) -> bool:
         """See `ObjectReader`."""
-        return bool(self.objects().namespaces) or self._rights.may_list(self._viewer, ALL_NAMESPACES)
+        return bool(self.objects().namespaces) or self._rights.may_list(self._viewer, ALL_NAMESPACES) is True
+
+    def _of_namespace(self, objects: ClusterObjects, namespace: str) -> ClusterObjects:
+        """Those of a namespace that the viewer names. He learns of those alone that he may list whether they exist."""
+        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
+            return objects.of((namespace,))
+        allowed = self._rights.may_list(self._viewer, namespace)
+        return objects.of((namespace,) if allowed else (), TOO_MANY_REVIEWS if allowed is None else "")
 
     def gpu_nodes(self) -> ListedGpuNodes:
         """See `ObjectReader`."""
         try:
-            if self._rights.may_list(self._viewer, ALL_NAMESPACES, (GPU_NODES,)):
-                return self._reader.gpu_nodes()
+            allowed = self._rights.may_list(self._viewer, ALL_NAMESPACES, (GPU_NODES,))
         except OperationError as error:
             self._reader.problems.met(GPU_NODES_NOT_SHOWN, str(error))
             return ListedGpuNodes(unread=GPU_NODES_UNREAD)
+        if allowed:
+            return self._reader.gpu_nodes()
+        if allowed is None:
+            return ListedGpuNodes(unread=TOO_MANY_REVIEWS)
         return ListedGpuNodes(unread=GPU_NODES_REFUSED.format(user=self.viewer, option=_subject_option(self.viewer)))
 
     def refresh(self) -> None:
@@ -312,9 +345,8 @@ class ViewerReader:
 
     def no_jobs_reason(self) -> str:
         """See `ObjectReader`."""
-        unread = self.objects().unread_text()
-        if unread or self._rights.may_list(self._viewer, ALL_NAMESPACES):
-            return unread
+        if self.objects().missing() or self._rights.may_list(self._viewer, ALL_NAMESPACES):
+            return ""
         user = _subject_option(self._viewer.name)
         return (
             f"{self._viewer.name} may list recurringtrainingjobs and trainingrecurrences in no namespace that has any. "

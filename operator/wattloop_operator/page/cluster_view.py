@@ -30,7 +30,8 @@ def cluster_view(source: JobSource, now: datetime, page: int = 1) -> ClusterView
     Raises:
         WattloopError: The jobs cannot be read.
     """
-    version, gpus, reported = source.version(), source.held_gpus(), source.gpu_nodes()
+    version, missing = source.version(), source.missing()
+    gpus, reported = source.held_gpus(), source.gpu_nodes()
     gpu_nodes = [_known(each, now) for each in reported.nodes]
     others = _others(gpu_nodes, _shown_with_attempts(gpus, source.pods_of_attempts()))
     lines: list[GpuLine | OtherGpuLine] = [*(GpuLine(**asdict(each)) for each in gpus), *others]
@@ -38,6 +39,7 @@ def cluster_view(source: JobSource, now: datetime, page: int = 1) -> ClusterView
     return ClusterView(
         version=version,
         command=source.command(("history", "--gpus")),
+        missing=list(missing),
         unknown=source.gpus_unknown,
         nodes=_nodes(gpus),
         reported_unknown=reported.unknown,

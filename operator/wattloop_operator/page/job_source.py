@@ -95,6 +95,10 @@ class JobSource(Protocol):
         """The user who has signed in; empty if the page has no authentication."""
         ...
 
+    def missing(self) -> tuple[str, ...]:
+        """What is not shown of all that the viewer may see, and why."""
+        ...
+
     def no_jobs_reason(self) -> str:
         """Why the viewer sees no job, although others may see some, and what to do; empty if there is none at all."""
         ...

@@ -25,7 +25,8 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
     Raises:
         WattloopError: The jobs cannot be read.
     """
-    version, keys = source.version(), source.keys()
+    # What is missing first: more may be known by the time that the keys are read.
+    version, missing, keys = source.version(), source.missing(), source.keys()
     found = [key for key in keys if search.casefold() in str(key).casefold()]
     page, pages, shown = page_of(found, JOBS_OF_PAGE, page)
     overviews = source.overviews(shown)
@@ -35,6 +36,7 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
         version=version,
         command=source.command(("history", "--jobs")),
         viewer=source.viewer,
+        missing=list(missing),
         no_jobs_reason="" if keys else source.no_jobs_reason(),
         first_step=source.first_step,
         search=search,

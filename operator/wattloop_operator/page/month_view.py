@@ -29,7 +29,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         ValueError: It is not a month.
         WattloopError: The jobs cannot be read.
     """
-    version = source.version()
+    version, missing = source.version(), source.missing()
     begin = month_begin(month or month_text(source.latest_end() or datetime.now(UTC)))
     usages, following = source.month(begin), next_month(begin)
     name = month_text(begin)
@@ -41,6 +41,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         previous=month_text(begin - timedelta(days=1)) if begin.year > FIRST_YEAR else None,
         following=month_text(following) if following <= datetime.now(UTC) else None,
         command=source.command(("history", "--month", name)),
+        missing=list(missing),
         partial=source.month_partial,
         notes=sorted({f"{each.namespace}/{each.job}: {each.energy_note}" for each in usages if each.energy_note}),
         energy_unit=units.energy.name,

@@ -102,6 +102,10 @@ class StoredJobs:
         """See `JobSource`."""
         return "wattloop run examples/digits/job.yaml --simulated-gpus 1 --output wattloop-output/digits"
 
+    def missing(self) -> tuple[str, ...]:
+        """See `JobSource`."""
+        return ()
+
     def no_jobs_reason(self) -> str:
         """See `JobSource`."""
         return ""

@@ -62,6 +62,7 @@ class JobsView(BaseModel):
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same.")
     viewer: str = Field(description="The user who has signed in; empty without authentication.")
+    missing: list[str] = Field(description="What is not shown of all that the viewer may see, and why.")
     no_jobs_reason: str = Field(description="Why the viewer sees no job, and what to do; empty if there is none.")
     first_step: str = Field(description="The command that makes the first job.")
     search: str = Field(description="The text that the names contain; empty for all.")
@@ -300,6 +301,7 @@ class ClusterView(BaseModel):
 
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same; empty if there is none.")
+    missing: list[str] = Field(description="What is not shown of all that the viewer may see, and why.")
     unknown: str = Field(description="Why they are not known, and where they are; empty if they are.")
     nodes: list[NodeLine] = Field(description="Sums by node, of all pages.")
     reported_unknown: str = Field(description="Why not all GPUs are known, and what shows them; empty if they are.")
@@ -359,6 +361,7 @@ class MonthView(BaseModel):
     previous: str | None = Field(description="The month before; null if there is none.")
     following: str | None = Field(description="The month after; null if it has not begun.")
     command: str = Field(description="The command that says the same.")
+    missing: list[str] = Field(description="What is not shown of all that the viewer may see, and why.")
     partial: str = Field(description="Why the usage is a part, and where all of it is; empty if it is whole.")
     notes: list[str] = Field(description="What must be known of the energies of jobs.")
     energy_unit: str = Field(description="The unit in which the page shows all energies.")

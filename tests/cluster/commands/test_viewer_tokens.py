@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from kubernetes import client
+from kubernetes import client, config
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane
@@ -19,8 +21,9 @@ from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 from support.live_page import serving_viewers
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.auth.signing_keys import SigningKeys
 from wattloop_operator.cluster.auth.token_review import reviewed_user
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UI_AUDIENCE
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UI_AUDIENCE, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.page.authentication import SIGNED_OUT
 
 ACCOUNT = "viewer"
@@ -70,3 +73,22 @@ def test_a_stream_ends_with_its_token(
             await_rejection(admin, token)
             now[0] = REVIEWED_SECONDS
             assert list(lines)[-1] == f'data: "{SIGNED_OUT}"'
+
+
+def test_tokens_of_another_key_keep_none_out_that_the_api_server_has_signed(
+    token: str, service_account_kubeconfig: Callable[[str, str], Path], admin: client.ApiClient, namespace: str
+) -> None:
+    foreign = generate_private_key(SECP256R1())
+    # Every service account may read the keys; the page needs no right of its own for them.
+    with config.new_client_from_config(str(service_account_kubeconfig(namespace, ACCOUNT))) as own:
+        keys = SigningKeys(ClusterApi(HttpTransport(own)), time.monotonic)
+        assert keys.account_of(token) == f"system:serviceaccount:{namespace}:{ACCOUNT}"
+        assert keys.account_of(resigned(token, foreign)) == ""
+    with serving_viewers(HttpTransport(admin)) as url, httpx.Client(base_url=url, timeout=60) as page:
+        made_up = ["x.y.z", *(resigned(token, foreign, seconds=1.0 + each) for each in range(60))]
+        made_up += [f"text-{each}" for each in range(2 * int(UNKNOWN_TOKENS_OF_ADDRESS.burst))]
+        statuses = {page.post("/sign-in", data={"token": each}).status_code for each in made_up}
+        assert statuses == {401, 429}
+        begun = time.perf_counter()
+        assert page.post("/sign-in", data={"token": token}).status_code == 303
+        print(f"signed in after {1e3 * (time.perf_counter() - begun):.0f} ms, beside {len(made_up)} made-up tokens")

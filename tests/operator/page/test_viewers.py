@@ -11,11 +11,12 @@ import pytest
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.cluster.auth.viewer_rights import REFUSALS, REVIEWS, RIGHTS_SECONDS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
-from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS
+from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS, TOO_MANY_REVIEWS, UNREVIEWED
 from wattloop_operator.page.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
 from wattloop_operator.reporting.interfaces import BearerToken
 
@@ -173,6 +174,47 @@ def test_reviews_are_asked_for_once_in_their_time(cluster: ReviewedCluster, brow
     assert cluster.reviews == {TOKEN_REVIEWS.path(): 1, SUBJECT_ACCESS_REVIEWS.path(): 1 + 2 + 1}
     browser.ask("/cluster", "ours")
     assert cluster.reviews[SUBJECT_ACCESS_REVIEWS.path()] == 1 + 2 + 1 + 1, "GPUNodes are reviewed for their view alone"
+
+
+def test_of_many_namespaces_each_is_reviewed_in_time_and_until_then_the_page_says_that_jobs_may_be_missing(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    cluster.add_namespaces(300)
+    cluster.rights["ann"] = {"further-0299"}
+    path = SUBJECT_ACCESS_REVIEWS.path()
+    for address in ("/", "/month", "/cluster"):
+        assert UNREVIEWED in browser.ask(address, "ours").text
+    assert browser.ask("/api/jobs", "ours").json()["missing"] == [UNREVIEWED]
+    assert cluster.reviews[path] <= 1 + REFUSALS.burst + 1
+    # What is named is found at once, and what may not be listed is not told from what there is not.
+    named = {"namespace": "further-0299", "name": "job-of-299"}
+    assert browser.ask("/api/job", "ours", params=named).status_code == 200
+    for namespace in ("further-0298", "nowhere"):
+        answer = browser.ask("/api/job", "ours", params=named | {"namespace": namespace})
+        assert (answer.status_code, UNREVIEWED in answer.text) == (404, False)
+    # Every viewer keeps what he may list, and nobody sees more, while the rest is reviewed.
+    while UNREVIEWED in browser.ask("/api/jobs", "ours").json()["missing"]:
+        assert cluster.now < 300 / REFUSALS.per_second
+        cluster.now += 5
+        assert browser.jobs("ours") == ["job-of-299"]
+        assert len(browser.ask("/api/jobs", "all").json()["jobs"]) == 50
+    assert cluster.now > RIGHTS_SECONDS
+    # A service account's own namespace is the first.
+    cluster.now += RIGHTS_SECONDS
+    token = cluster.account("further-0298", "reader", "further-0298")
+    assert browser.jobs(token) == ["job-of-298"]
+
+
+def test_who_has_used_up_his_reviews_is_told_so_and_not_that_there_is_nothing(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    cluster.add_namespaces(int(REVIEWS.burst))
+    for number in range(int(REVIEWS.burst / 2)):
+        answer = browser.ask("/api/job", "ours", params={"namespace": f"further-{number:04}", "name": "any"})
+    assert (answer.status_code, TOO_MANY_REVIEWS in answer.text) == (503, True)
+    assert browser.ask("/", "ours").status_code == 200
+    assert TOO_MANY_REVIEWS in browser.ask("/cluster", "ours").text
+    assert browser.ask("/api/job", "theirs", params=THEIRS).status_code == 200
 
 
 def test_without_a_token_the_page_says_how_to_get_one(browser: Browser) -> None:
