@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from support.agents.agent_fixture import AgentFixture
 from support.free_ports import free_port
+from support.python_path import PYTHON_PATH
 from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop.threads import WatchedThread
@@ -60,7 +61,7 @@ def agent_that_ends(fixture: AgentFixture, name: str) -> subprocess.CompletedPro
     options += ["--push-url", f"http://127.0.0.1:{free_port()}", "--push-token-file", token, "--node-name", "node"]
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, name, *map(str, options)],
-        env=fixture.environment | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        env=fixture.environment | {"PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=60,

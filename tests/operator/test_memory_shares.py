@@ -17,6 +17,7 @@ import pytest
 
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.memory_cgroup import MemoryCgroup, memory_cgroup, missing_requirement, operator_limit_bytes
+from support.python_path import PYTHON_PATH
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator import memory_shares as shares
 from wattloop_operator.domain.policy_cache import MAX_CELLS
@@ -80,7 +81,7 @@ def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_cha
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.private_key)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     subprocess.run([*FILLED, "prepare", str(tmp_path), form], check=True, env=environment)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.python_path import PYTHON_PATH
 from support.test_sets.parameters import exhaustive_after
 
 pytestmark = pytest.mark.processes
@@ -43,7 +44,7 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM), str(quick_folder), identity, str(requests), str(SEED)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         check=False,

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from support.control_plane.chart import REPOSITORY
 from support.control_plane.operator_process import WATTLOOP
 from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object
+from support.python_path import PYTHON_PATH
 from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION, KUBEFLOW_AUTHORITY, KUBEFLOW_TOKEN
 
 # The variables that name files of the token and the certificate authority.
@@ -83,7 +83,7 @@ def run_scripts(
         for pod, output in zip(pods, outputs, strict=True)
     ]
     command = [python, "-c", _FORKING, imported, json.dumps(runs)]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "tests"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": PYTHON_PATH, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, cwd=folder, check=False, timeout=300)
     printed = [output.read_text(encoding="utf-8") for output in outputs]
     assert done.returncode == 0, printed

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = Path(__file__).parents[2]
+from support.python_path import PYTHON_PATH
+
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 
 
@@ -92,7 +93,7 @@ class _Parent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(_PACKAGES)},
+            env=os.environ | {"PYTHONPATH": PYTHON_PATH},
             start_new_session=True,
         )
         atexit.register(self._stop)

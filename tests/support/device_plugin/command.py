@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from support.python_path import PYTHON_PATH
+
 KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
 """Fixed by the kubelet for any root."""
-_PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def device_plugin_command(state: Path, *, replicas: int = 1, kubelet_folder: Path = KUBELET_FOLDER) -> list[str]:
@@ -20,4 +21,4 @@ def device_plugin_command(state: Path, *, replicas: int = 1, kubelet_folder: Pat
         kubelet_folder: The folder of the kubelet's registration socket.
     """
     options = [f"--state={state}", f"--replicas={replicas}", f"--kubelet-folder={kubelet_folder}"]
-    return ["/usr/bin/env", f"PYTHONPATH={_PACKAGES}", sys.executable, "-m", "support.device_plugin", *options]
+    return ["/usr/bin/env", f"PYTHONPATH={PYTHON_PATH}", sys.executable, "-m", "support.device_plugin", *options]

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.kubernetes_node.node import About
+from support.python_path import PYTHON_PATH
 
 FOLDER_VARIABLE = "WATTLOOP_NODE"
 """Names the folder of a node that runs already (`make cluster`): the tests then use that one and the Wattloop on it,
 and leave both running."""
-_PACKAGES = Path(__file__).resolve().parents[2]
 _ENDS_WITHIN_SECONDS = 240.0
 # Another session's tests take about so long.
 _WAITS_SECONDS = 800.0
@@ -33,7 +33,7 @@ def runs_already() -> bool:
 def supervisor_command(*options: str) -> list[str]:
     """The command of the process that holds a node together."""
     module = "support.kubernetes_node.supervisor"
-    return ["/usr/bin/env", f"PYTHONPATH={_PACKAGES}", sys.executable, "-m", module, *options]
+    return ["/usr/bin/env", f"PYTHONPATH={PYTHON_PATH}", sys.executable, "-m", module, *options]
 
 
 @contextlib.contextmanager
