@@ -80,7 +80,10 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     ),
     "asyncio's protocol": ("wattloop_operator.http.http_connection:BoundedConnection.*",),
     "kopf, which calls its handlers": ("wattloop_operator.controller.kopf_handlers:*",),
-    "the election of the Kubernetes client": ("wattloop_operator.cluster.election:_Election.renew_loop",),
+    "the election of the Kubernetes client": (
+        "wattloop_operator.cluster.election:Election.renew_loop",
+        "wattloop_operator.cluster.election:Election.try_acquire_or_renew",
+    ),
     "ruamel.yaml's scanner": (
         "wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",
         "wattloop_operator.api.checks.documents:BoundedScanner.scan_plain_spaces",

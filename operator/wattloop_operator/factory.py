@@ -18,7 +18,7 @@ from prometheus_client import make_asgi_app
 from wattloop import threads
 from wattloop_operator.cluster.api import FREQUENCY_PLANS, GPU_POWER_POLICIES, ClusterApi
 from wattloop_operator.cluster.api_server import ClusterAddress, credentials, is_readable
-from wattloop_operator.cluster.api_transport import HttpTransport, Transport, fenced
+from wattloop_operator.cluster.api_transport import HttpTransport, Transport, fenced, retrying
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
@@ -61,7 +61,6 @@ from wattloop_operator.telemetry.operator_metrics import CertificateCollector, M
 from wattloop_operator.workloads.injection import ClusterAddresses
 
 if TYPE_CHECKING:
-    from wattloop_operator.cluster.election import ElectionTimes
     from wattloop_operator.controller.controller import Controller
 
 Clock = Callable[[], datetime]
@@ -212,7 +211,7 @@ class Factory:
         from wattloop_operator.controller.kopf_operator import KopfOperator  # noqa: PLC0415
 
         settings = self.settings
-        api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)
+        api = ClusterApi(retrying(fenced(self.transport, may_write)), settings.namespaces)
         reads_output = settings.read_pod_logs == "yes"
         backend = ClusterBackend(
             api=api,
@@ -407,13 +406,6 @@ class Factory:
             on_rejected=self.metrics.request_rejected,
             max_concurrency=PROBE_CONCURRENCY,
         )
-
-    def election_times(self) -> ElectionTimes:
-        """Times of the election: the leader acts for two thirds of the lease and renews every eighth of it."""
-        from wattloop_operator.cluster.election import ElectionTimes  # noqa: PLC0415
-
-        lease = self.settings.leader_lease_seconds
-        return ElectionTimes(lease, lease * 2 // 3, max(lease // 8, 1))
 
 
 def connect(settings: OperatorSettings) -> tuple[ApiClient, Transport]:

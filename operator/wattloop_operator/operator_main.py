@@ -36,10 +36,17 @@ async def run_operator(factory: Factory) -> None:
         if health is not None:
             stack.enter_context(health)
         # The operator is ready; the election's imports need not delay that.
-        from wattloop_operator.cluster.election import Leadership, LeaseLock  # noqa: PLC0415
+        from wattloop_operator.cluster.election import ElectionTimes, Leadership, LeaseLock  # noqa: PLC0415
 
-        lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
-        leadership = Leadership(lock, factory.election_times())
+        times = ElectionTimes(settings.leader_lease_seconds)
+        lock = LeaseLock(
+            factory.transport,
+            settings.leader_election_name,
+            namespace,
+            factory.identity,
+            request_seconds=times.request_seconds,
+        )
+        leadership = Leadership(lock, times)
         factory.leader.stand_for_election(leadership.silence)
         metrics = factory.metrics_service(leadership.holds)
         if metrics is not None:

@@ -79,8 +79,10 @@ class ClusterAddress:
         except KUBECONFIG_ERRORS as error:
             raise self._usage_error(error) from error
         configuration.connection_pool_maxsize = connections
-        # An interrupted request is repeated by the next reconciliation, not here.
-        configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
+        # An interrupted request is repeated by the next reconciliation, not here, and a refused one by `retrying`.
+        configuration.retries = urllib3.Retry(
+            connect=1, read=0, redirect=0, status=0, other=0, respect_retry_after_header=False
+        )
         api_client = client.ApiClient(configuration)
         api_client.user_agent = "wattloop-operator"
         return api_client

@@ -6,7 +6,9 @@ Metrics count requests here, fencing drops writes here, and tests kill the opera
 from __future__ import annotations
 
 import contextlib
+import logging
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,6 +18,8 @@ from kubernetes.client import ApiClient, ApiException
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_response
+
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -32,6 +36,10 @@ MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 # The API server stores no object of this size.
 MAX_LINE_BYTES = 8 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
+TOO_MANY_REQUESTS, UNAUTHORIZED = 429, 401
+# An API server asks for a second. What it refuses longer is repeated by the work queue, whose pauses grow.
+MAX_RETRIES = 3
+DEFAULT_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,21 @@ class StatusError(Exception):
         self.message = message
 
 
-class UnavailableError(OperationError):
+class NoResultError(OperationError):
+    """A request without a result.
+
+    Attributes:
+        status: HTTP status of the response; None without one.
+        pause_seconds: How long the server asks to wait before the next request.
+    """
+
+    def __init__(self, message: str, status: int | None = None, pause_seconds: float = DEFAULT_PAUSE_SECONDS) -> None:
+        super().__init__(message)
+        self.status = status
+        self.pause_seconds = pause_seconds
+
+
+class UnavailableError(NoResultError):
     """The API server could not be reached, did not respond in time, or has a temporary problem: waiting may help."""
 
 
@@ -123,9 +145,9 @@ class HttpTransport:
     def __call__(self, request: Request) -> dict[str, Any]:
         """See `Transport`."""
         max_timeout = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
-        status, data = self._send(request, min(request.timeout_seconds, max_timeout), _read)
-        if not 200 <= status < 300:
-            raise _status_error(request, status, data)
+        response, data = self._send(request, min(request.timeout_seconds, max_timeout), _read)
+        if not 200 <= response.status < 300:
+            raise _status_error(request, response, data)
         return _object(request, data)
 
     def watch(self, request: Request) -> Watch:
@@ -139,9 +161,9 @@ class HttpTransport:
         def opened(_: Request, response: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse | bytes:
             return response if response.status == 200 else _read(request, response)
 
-        status, found = self._send(request, (CONNECT_SECONDS, WATCH_SILENCE_SECONDS), opened)
+        response, found = self._send(request, (CONNECT_SECONDS, WATCH_SILENCE_SECONDS), opened)
         if isinstance(found, bytes):
-            raise _status_error(request, status, found)
+            raise _status_error(request, response, found)
         return Watch(request, found)
 
     def _send(
@@ -149,8 +171,8 @@ class HttpTransport:
         request: Request,
         timeout: float | tuple[float, float],
         read: Callable[[Request, urllib3.BaseHTTPResponse], Read],
-    ) -> tuple[int, Read]:
-        """The status of the response, and what is read of it.
+    ) -> tuple[urllib3.BaseHTTPResponse, Read]:
+        """The response, and what is read of it.
 
         Raises:
             OperationError: There is no response, see `Transport`.
@@ -165,7 +187,7 @@ class HttpTransport:
         )
         try:
             response = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
-            return response.status, read(request, response.response)
+            return response.response, read(request, response.response)
         except ApiException as error:
             raise _no_response(request, str(error.reason)) from error
         except urllib3.exceptions.HTTPError as error:
@@ -250,6 +272,28 @@ def fenced(transport: Transport, may_write: Callable[[], bool]) -> Transport:
     return call
 
 
+def retrying(transport: Transport, sleep: Callable[[float], None] = time.sleep) -> Transport:
+    """A transport that repeats what an API server with too many requests refuses (429), as client-go does.
+
+    Args:
+        transport: Carries each request.
+        sleep: Waits for a number of seconds.
+    """
+
+    def call(request: Request) -> dict[str, Any]:
+        for _ in range(MAX_RETRIES):
+            try:
+                return transport(request)
+            except UnavailableError as error:
+                if error.status != TOO_MANY_REQUESTS or error.pause_seconds > MAX_PAUSE_SECONDS:
+                    raise
+                logger.debug("%s; repeated in %.0f s", error, error.pause_seconds)
+                sleep(error.pause_seconds)
+        return transport(request)
+
+    return call
+
+
 def _no_response(request: Request, cause: str) -> OperationError:
     return OperationError(f"{request.method} {request.path}: no response from the API server: {cause}")
 
@@ -262,7 +306,10 @@ def _is_tls_problem(error: urllib3.exceptions.HTTPError) -> bool:
     return isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError)
 
 
-def _status_error(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
+def _status_error(
+    request: Request, response: urllib3.BaseHTTPResponse, data: bytes | None
+) -> StatusError | OperationError:
+    status = response.status
     try:
         body = parse(data or b"{}")
     except UnreadableError:
@@ -270,8 +317,11 @@ def _status_error(request: Request, status: int, data: bytes | None) -> StatusEr
     body = body if isinstance(body, dict) else {}
     message = str(body.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
     error = StatusError(request, status, str(body.get("reason") or ""), message)
-    if status == 401:
+    if status == UNAUTHORIZED:
         # Temporary while a token is rotated.
-        return OperationError(f"{error}; check the user of the kubeconfig, or the pod's service account")
-    # 429 and 5xx while the server, or a proxy before it, has a problem.
-    return UnavailableError(str(error)) if status in {408, 429} or status >= 500 else error
+        return NoResultError(f"{error}; check the user of the kubeconfig, or the pod's service account", status)
+    if status not in {408, TOO_MANY_REQUESTS} and status < 500:
+        return error
+    # While the server, or a proxy before it, has a problem.
+    asked = response.headers.get("Retry-After", "")
+    return UnavailableError(str(error), status, float(asked) if asked.isdecimal() else DEFAULT_PAUSE_SECONDS)

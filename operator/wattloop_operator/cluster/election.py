@@ -33,28 +33,43 @@ logger = logging.getLogger(__name__)
 # The library logs an error at each try while the API server is away. `LeaseLock` says it once a minute.
 logging.getLogger(LeaderElection.__module__).setLevel(logging.CRITICAL)
 
-REQUEST_TIMEOUT_SECONDS = 3.0
 FORBIDDEN, NOT_FOUND = 403, 404
-# A candidate reads the Lease every few seconds; readiness fails within 10 s of the API server's end.
-MAX_SILENT_SECONDS = 6.0
+# A candidate reads the Lease every two seconds, and waits five for the answer; readiness fails within 10 s of the API
+# server's end.
+MAX_SILENT_SECONDS = 8.0
 # A Lease that cannot be read or written is logged so often, not at each try.
 REPEATED_LOG_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class ElectionTimes:
-    """Times of the election.
+    """Times of the election: those of client-go, in proportion to the lease.
 
     Attributes:
         lease_seconds: Time after a renewal until another operator takes over.
-        renew_within_seconds: Time after a renewal until the leader acts no more; well below
-            `lease_seconds`, so that its requests are answered before another operator acts.
-        retry_seconds: Interval of reads and renewals of the Lease.
+
+    Example:
+        >>> times = ElectionTimes(15)
+        >>> times.renew_within_seconds, times.retry_seconds, times.request_seconds
+        (10, 2, 5.0)
     """
 
-    lease_seconds: int = 15
-    renew_within_seconds: int = 10
-    retry_seconds: int = 2
+    lease_seconds: int
+
+    @property
+    def renew_within_seconds(self) -> int:
+        """Time after a renewal until the leader acts no more; its requests are answered before another one acts."""
+        return self.lease_seconds * 2 // 3
+
+    @property
+    def retry_seconds(self) -> int:
+        """Pause between two reads or renewals of the Lease; a longer lease is renewed as often, for readiness."""
+        return 2 if self.lease_seconds >= 15 else 1
+
+    @property
+    def request_seconds(self) -> float:
+        """Timeout of a request, so that two fit into `renew_within_seconds`."""
+        return min(5.0, self.renew_within_seconds / 2)
 
 
 class LostLeadError(OperationError):
@@ -69,6 +84,7 @@ class LeaseLock(BaseLock):
         name: Name of the Lease.
         namespace: Its namespace.
         identity: Name of this operator process.
+        request_seconds: Timeout of a request.
         clock: Monotonic seconds.
 
     Attributes:
@@ -83,13 +99,17 @@ class LeaseLock(BaseLock):
         name: str,
         namespace: str,
         identity: str,
+        *,
+        request_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, namespace, identity)
         self._transport = transport
+        self._request_seconds = request_seconds
         self._clock = clock
         self._logged_at: float | None = None
         self._lease: dict[str, Any] = {}
+        self._is_own_write = False
         self.renewed_at: float | None = None
         self.answered_at = self._clock()
 
@@ -98,11 +118,14 @@ class LeaseLock(BaseLock):
     ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
         """The record of the election; (False, error) if it does not exist or cannot be read.
 
+        A leader reads nothing: it has the answer to its last renewal, and the next one fails if that is outdated.
+
         Raises:
             LostLeadError: Another operator has held the Lease since this one did.
         """
         try:
-            self._lease = await self._call("GET", LEASES.path(namespace, name))
+            if not self._is_own_write:
+                self._lease = await self._call("GET", LEASES.path(namespace, name))
         except StatusError as error:
             self._check_allowed(error)
             if error.status != NOT_FOUND:
@@ -163,6 +186,7 @@ class LeaseLock(BaseLock):
 
     async def _renew(self, method: str, path: str, lease: dict[str, Any]) -> bool:
         started = self._clock()
+        self._is_own_write = False
         try:
             self._lease = await self._call(method, path, lease)
         except StatusError as error:
@@ -174,7 +198,12 @@ class LeaseLock(BaseLock):
             self._log_failure("renewed", error)
             return False
         self.renewed_at = started
+        self._is_own_write = True
         return True
+
+    def silent_seconds(self) -> float:
+        """Time since the API server's last answer. Thread-safe."""
+        return self._clock() - self.answered_at
 
     def _log_failure(self, action: str, error: Exception) -> None:
         """Log at most once a minute, with what is tried next."""
@@ -213,7 +242,7 @@ class LeaseLock(BaseLock):
             ) from error
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        request = Request(method, path, body=body, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
+        request = Request(method, path, body=body, timeout_seconds=self._request_seconds)
         try:
             answer = await asyncio.to_thread(self._transport, request)
         except StatusError:
@@ -223,12 +252,37 @@ class LeaseLock(BaseLock):
         return answer
 
 
-class _Election(LeaderElection):
-    """The official election, in which a leader remains a candidate while the API server is away.
+class Election(LeaderElection):
+    """The official election, in which a leader remains the leader while the API server is away.
 
     Nobody can acquire the Lease then. The operator does not act until it has renewed the Lease, and
-    the lock raises LostLeadError if another operator has held it meanwhile.
+    the lock raises LostLeadError if another operator has held it meanwhile. A candidate gives the holder
+    the time of a lease after an outage, since nobody could renew the Lease during it.
+
+    Args:
+        lock: The Lease.
+        times: Times of the election.
+        work: What a leader does.
     """
+
+    def __init__(self, lock: LeaseLock, times: ElectionTimes, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._lock = lock
+        super().__init__(
+            Config(
+                lock,
+                lease_duration=times.lease_seconds,
+                renew_deadline=times.renew_within_seconds,
+                retry_period=times.retry_seconds,
+                onstarted_leading=work,
+                onstopped_leading=_ignore,
+            )
+        )
+
+    async def try_acquire_or_renew(self) -> bool:
+        """Try once; returns whether this operator holds the Lease now."""
+        if self._lock.silent_seconds() > MAX_SILENT_SECONDS:
+            self.observed_record = None
+        return await super().try_acquire_or_renew()
 
     async def renew_loop(self) -> None:
         """Renew the Lease until another operator has it."""
@@ -259,7 +313,7 @@ class Leadership:
 
         Thread-safe.
         """
-        seconds = time.monotonic() - self._lock.answered_at
+        seconds = self._lock.silent_seconds()
         return f"the API server has not answered for {seconds:.0f} s" if seconds > MAX_SILENT_SECONDS else ""
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -281,17 +335,7 @@ class Leadership:
             finally:
                 ended.set()
 
-        times = self._times
-        election = _Election(
-            Config(
-                self._lock,
-                lease_duration=times.lease_seconds,
-                renew_deadline=times.renew_within_seconds,
-                retry_period=times.retry_seconds,
-                onstarted_leading=working,
-                onstopped_leading=_ignore,
-            )
-        )
+        election = Election(self._lock, self._times, working)
         tasks += [asyncio.create_task(election.run()), asyncio.create_task(ended.wait())]
         try:
             await asyncio.wait(list(tasks), return_when=asyncio.FIRST_COMPLETED)

@@ -15,8 +15,6 @@ FIELDS = "%(levelname)s %(name)s %(message)s %(threadName)s"
 MIN_LEVELS = {
     "kopf": logging.WARNING,
     "kopf.objects": logging.ERROR,
-    # An error for each attempt of a request while the API server is away. The informers say it once.
-    "kopf._cogs.clients.watching": logging.CRITICAL,
     # It warns that it runs outside the main thread, which is intended: the main thread handles signals.
     "kopf._core.reactor.running": logging.ERROR,
     "httpx": logging.WARNING,
@@ -25,6 +23,9 @@ MIN_LEVELS = {
     "asyncio": logging.WARNING,
     "alembic": logging.WARNING,
 }
+# kopf logs an error for each attempt of a request that it repeats, while the API server is away or has too many
+# requests. The informers say it once.
+REQUESTING = ("kopf._cogs.clients.watching", "kopf._core.reactor.observation")
 
 
 def set_up_logs(form: str, level: str) -> None:
@@ -46,4 +47,10 @@ def set_up_logs(form: str, level: str) -> None:
     root.setLevel(level.upper())
     for name, minimum in MIN_LEVELS.items():
         logging.getLogger(name).setLevel(max(minimum, root.level))
+    for name in REQUESTING:
+        logging.getLogger(name).addFilter(_is_no_attempt)
     logging.captureWarnings(capture=True)
+
+
+def _is_no_attempt(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Request attempt ")

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import SavingName
-from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
+from wattloop_operator.cluster.api_transport import NoResultError, Request, StatusError, Transport
 from wattloop_operator.http.certificates import ServingCertificate, verification_error
 from wattloop_operator.http.http_connection import Application
 from wattloop_operator.problem_log import ProblemLog
@@ -178,8 +178,9 @@ class Metrics:
             except StatusError as error:
                 outcome = str(error.status)
                 raise
-            except OperationError:
-                outcome = "unreachable"
+            except OperationError as error:
+                status = error.status if isinstance(error, NoResultError) else None
+                outcome = str(status or "unreachable")
                 raise
             finally:
                 self._requests.labels(request.method, _resource(request.path), outcome).inc()

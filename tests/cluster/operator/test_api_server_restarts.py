@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -28,6 +30,8 @@ pytestmark = pytest.mark.long
 NOT_READY_WITHIN_SECONDS = 10.0
 # The operator's Lease of 12 s is renewed within 8 s.
 LONGER_THAN_THE_LEASE_SECONDS = 20.0
+HANGS_SECONDS = 35.0
+JOBS = 40
 
 
 @pytest.fixture
@@ -156,6 +160,45 @@ def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lea
     assert (counts["recurrences"], counts["attempts"], counts["failed"]) == (1, 1, 0)
     assert len(recurrences_of(key)) == len(list_objects(cluster, JOB, key.namespace, "")) == 1
     assert [line for line in operator.lines() if line["message"].endswith(" leads")][1:] == []
+
+
+def test_an_api_server_that_hangs_for_35_s_while_40_jobs_start_ends_no_replica_and_the_leader_remains_it(
+    operators: Operators,
+    make_job: MakeJob,
+    recurrences_of: RecurrencesOf,
+    restarted: ControlPlane,
+    cluster: DynamicClient,
+    namespace: str,
+) -> None:
+    leader = operators()()
+    leader.await_line(" leads")
+    follower = operators("--report-bind=127.0.0.1:0")()
+    follower.await_line("waits for the Lease")
+    keys = [make_job(f"job-{number}") for number in range(JOBS)]
+    # It takes connections and requests, and answers none; when it goes on it carries out those that are given up.
+    server = restarted.process_ids["kube-apiserver"]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        stopped = time.monotonic()
+        while time.monotonic() < stopped + HANGS_SECONDS:
+            assert [status_of(each, "/healthz") for each in (leader, follower)] == [200, 200]
+            time.sleep(0.5)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    await_readiness(follower, 200)
+    await_readiness(leader, 200)
+    wait_until(
+        cluster,
+        api_version="batch/v1",
+        kind="Job",
+        namespace=namespace,
+        condition=lambda jobs: len(jobs) == JOBS,
+        what=f"all {JOBS} jobs to have started",
+    )
+    assert [len(recurrences_of(key)) for key in keys] == [1] * JOBS
+    lines = [each.lines() for each in (leader, follower)]
+    assert [sum(line["message"].endswith(" leads") for line in each) for each in lines] == [1, 0]
+    assert [line for each in lines for line in each if line["level"] not in {"INFO", "WARNING"}] == []
 
 
 def test_a_replica_that_does_not_lead_is_not_ready_while_the_api_server_is_away(

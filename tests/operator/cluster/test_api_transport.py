@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from kubernetes import client
 from support.control_plane.certificates import CertificateAuthority
 from support.free_ports import free_port
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.api_transport import HttpTransport, Request, UnavailableError
+from wattloop_operator.cluster.api_server import ClusterAddress
+from wattloop_operator.cluster.api_transport import HttpTransport, Request, UnavailableError, retrying
 
 
 def request(host: str) -> None:
@@ -68,6 +70,57 @@ def test_a_server_without_tls_is_named_with_the_remedy(
     with pytest.raises(OperationError, match=r"no TLS connection to the API server.*certificate-authority") as raised:
         request(f"https://127.0.0.1:{port}")
     assert not isinstance(raised.value, UnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "asked", "waits", "error"),
+    [
+        ([429, 429, 200], "1", [1.0, 1.0], None),
+        ([429, 200], "", [1.0], None),
+        ([429] * 4, "2", [2.0] * 3, "429 TooManyRequests: slow down"),
+        ([429], "60", [], "429 TooManyRequests: slow down"),
+        ([503], "1", [], "503 TooManyRequests: slow down"),
+    ],
+    ids=["twice", "without a time", "again and again", "for long", "another problem"],
+)
+def test_what_too_many_requests_refuse_is_repeated_after_the_time_that_the_server_asks_for_and_not_without_end(
+    statuses: list[int], asked: str, waits: list[float], error: str | None, tmp_path: Path
+) -> None:
+    waited: list[float] = []
+
+    class Overloaded(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status = statuses.pop(0)
+            self.send_response(status)
+            if asked:
+                self.send_header("Retry-After", asked)
+            self.end_headers()
+            self.wfile.write(b'{"reason": "TooManyRequests", "message": "slow down"}')
+
+        def log_message(self, *_: object) -> None:
+            """Be silent."""
+
+    with HTTPServer(("127.0.0.1", 0), Overloaded) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        kubeconfig = tmp_path / "kubeconfig"
+        cluster = {"name": "a", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+        user = {"name": "a", "user": {}}
+        configuration = {"current-context": "a", "clusters": [cluster], "contexts": [context], "users": [user]}
+        kubeconfig.write_text(json.dumps(configuration))
+        try:
+            with ClusterAddress(kubeconfig).client(connections=1) as api_client:
+                transport = retrying(HttpTransport(api_client), waited.append)
+                if error is None:
+                    assert transport(Request("GET", "/apis"))["message"] == "slow down"
+                else:
+                    with pytest.raises(UnavailableError, match=error):
+                        transport(Request("GET", "/apis"))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (waited, statuses) == (waits, [])
 
 
 def test_a_certificate_that_is_not_trusted_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -26,11 +26,12 @@ from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
-from wattloop_operator.controller import kopf_operator
+from wattloop_operator.controller import kopf_handlers, kopf_operator
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, KopfMemo, release
 from wattloop_operator.controller.kopf_operator import KopfOperator
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.telemetry.operator_logs import set_up_logs
 
 TIMEOUT_SECONDS = 60.0
 GROUP, VERSION = "wattloop.dev", "v1alpha1"
@@ -64,6 +65,7 @@ class FakeApiServer:
         added: What lists have, too, from the first event on.
         page_status: Status of the next second page of jobs; 0: it succeeds.
         watches: The queries of the watches of jobs.
+        refused: What is refused once each because of too many requests: paths, and `watch`.
     """
 
     def __init__(self, *jobs: dict[str, Any]) -> None:
@@ -72,6 +74,7 @@ class FakeApiServer:
         self.added: list[dict[str, Any]] = []
         self.page_status = 0
         self.watches: list[str] = []
+        self.refused: list[str] = []
         path = f"/apis/{GROUP}/{VERSION}"
         group = {"name": GROUP, "versions": [{"version": VERSION}], "preferredVersion": {"version": VERSION}}
         resources = [
@@ -86,7 +89,7 @@ class FakeApiServer:
         ]
         self.app = Starlette(
             routes=[
-                Route("/api", lambda _: JSONResponse({"versions": ["v1"]})),
+                Route("/api", lambda request: self._refusal(request.url.path) or JSONResponse({"versions": ["v1"]})),
                 Route("/api/v1", lambda _: JSONResponse({"resources": [NAMESPACES]})),
                 Route("/apis", lambda _: JSONResponse({"groups": [group]})),
                 Route(path, lambda _: JSONResponse({"resources": resources})),
@@ -100,6 +103,8 @@ class FakeApiServer:
         is_jobs = request.url.path.endswith(RECURRING_TRAINING_JOBS.plural)
         if query.get("watch"):
             if is_jobs:
+                if (refusal := self._refusal("watch")) is not None:
+                    return refusal
                 self.watches.append(query.get("fieldSelector", ""))
             return StreamingResponse(self._events() if is_jobs else self._silence())
         first, limit = int(query.get("continue", 0)), int(query["limit"])
@@ -112,6 +117,12 @@ class FakeApiServer:
         items = ",".join(text_of(each) for each in jobs[first : first + limit])
         page = f'{{"kind":"List","items":[{items}],"metadata":{json.dumps(metadata)}}}'
         return Response(page, media_type="application/json")
+
+    def _refusal(self, what: str) -> Response | None:
+        if what not in self.refused:
+            return None
+        self.refused.remove(what)
+        return JSONResponse({"kind": "Status", "code": 429, "reason": "TooManyRequests"}, 429, {"Retry-After": "0"})
 
     async def _events(self) -> AsyncIterator[str]:
         # Has the headers sent, as the API server does at once.
@@ -245,6 +256,20 @@ def test_an_error_of_a_list_or_a_watch_has_the_jobs_listed_and_watched_again(
     with running(server) as parts:
         parts.await_change("RecurringTrainingJob", "new")
         assert parts.operator.problem() == ""
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_what_an_api_server_with_too_many_requests_refuses_is_asked_again_and_no_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kopf_handlers, "RETRY_SECONDS", 0.001)
+    set_up_logs("json", "warning")
+    server = FakeApiServer(job("first"))
+    server.refused, server.events = ["/api", "/api", "watch"], [event("ADDED", job("new", 9))]
+    with running(server) as parts:
+        parts.await_change("RecurringTrainingJob", "new")
+    assert server.refused == []
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("by", exhaustive_after(["list", "event"]))

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest, make_asgi_app
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.cluster.api_transport import Request, StatusError
+from wattloop_operator.cluster.api_transport import Request, StatusError, UnavailableError
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.operator_logs import set_up_logs
@@ -71,7 +71,10 @@ def test_a_watch_ages_until_its_next_sign_of_life() -> None:
 
 def test_requests_are_counted_by_outcome() -> None:
     metrics = Metrics()
-    errors: dict[str, Exception] = {"/apis/batch/v1/namespaces/team/jobs": OperationError("away")}
+    errors: dict[str, Exception] = {
+        "/apis/batch/v1/namespaces/team/jobs": OperationError("away"),
+        "/api/v1/namespaces/team/services": UnavailableError("too many requests", 429),
+    }
 
     def send(request: Request) -> dict[str, Any]:
         if request.method == "PATCH":
@@ -82,14 +85,16 @@ def test_requests_are_counted_by_outcome() -> None:
 
     counted = metrics.count_requests(send)
     counted(Request("GET", "/api/v1/namespaces/team/pods/a"))
-    with pytest.raises(OperationError):
-        counted(Request("POST", "/apis/batch/v1/namespaces/team/jobs"))
+    for path in errors:
+        with pytest.raises(OperationError):
+            counted(Request("POST", path))
     with pytest.raises(StatusError):
         counted(Request("PATCH", "/apis/wattloop.dev/v1alpha1/namespaces/team/trainingrecurrences/a/status"))
     text = generate_latest(metrics.registry).decode()
     for line in (
         'wattloop_operator_api_requests_total{method="GET",outcome="ok",resource="pods"} 1.0',
         'wattloop_operator_api_requests_total{method="POST",outcome="unreachable",resource="jobs"} 1.0',
+        'wattloop_operator_api_requests_total{method="POST",outcome="429",resource="services"} 1.0',
         'wattloop_operator_api_requests_total{method="PATCH",outcome="409",resource="trainingrecurrences"} 1.0',
     ):
         assert line in text
