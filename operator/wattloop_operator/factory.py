@@ -181,7 +181,7 @@ class Factory:
         sockets = bool(self.settings.agent_socket_folder)
         return NodeService(
             authorizer.authorize,
-            pods.attempt_of,
+            pods.attempts_of,
             self.store.pod_energies,
             self.clock,
             bounds=policies.bounds_for_node,

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop.wire.node_energy import PodGpuUsage
+from wattloop.wire.node_energy import MAX_POD_GPU_USAGES, PodGpuUsage
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.domain.names import RECURRENCE_LABEL
-from wattloop_operator.reporting.interfaces import OwnershipError, PodAttempt
+from wattloop_operator.reporting.interfaces import OwnershipError, PodAttempt, TooManyRequestsError
+from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MAX_PODS = 20_000
 # A pod that runs no attempt never will; this bounds the effect of a wrong entry.
 CACHE_SECONDS = 600.0
+# Of one node: at once all pods of the longest report, such as after a time without an operator.
+LOOK_UPS = Rate(per_second=20.0, burst=MAX_POD_GPU_USAGES)
+MAX_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,25 +48,37 @@ class ClusterNodePods:
         self._cache = cache or ObjectCache()
         self._lock = threading.Lock()
         self._entries: TTLCache[str, _PodEntry] = TTLCache(MAX_PODS, CACHE_SECONDS, clock)
+        self._look_ups: TokenBuckets[str] = TokenBuckets(LOOK_UPS, clock, MAX_NODES)
 
-    def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
-        """The attempt that a pod of this node runs, or ran before its deletion; None if it runs none."""
+    def attempts_of(self, node: str, usages: Sequence[PodGpuUsage]) -> dict[str, PodAttempt]:
+        """See `AttemptsOfPods`."""
+        found: dict[str, PodAttempt] = {}
         with self._lock:
-            entry = self._entries.get(usage.pod_uid)
-        if entry is None:
-            try:
-                entry = self._look_up(usage)
-            except RejectedError as error:
-                raise OperationError(f"pod {usage.namespace}/{usage.pod} cannot be looked up: {error}") from error
-            if entry is None:
-                return None
-            # A labelled pod without an attempt may get one: its workload was started just now.
-            if entry.attempt is not None or not entry.labelled:
-                with self._lock:
-                    self._entries[usage.pod_uid] = entry
-        if entry.node != node:
-            raise OwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {entry.node}, not on {node}")
-        return entry.attempt
+            entries = {each.pod_uid: self._entries.get(each.pod_uid) for each in usages}
+            unknown = sum(entry is None for entry in entries.values())
+            if unknown and not self._look_ups.take(node, unknown):
+                raise TooManyRequestsError(
+                    f"unknown pods of node {node}", self._look_ups.wait_seconds(node, requests=unknown)
+                )
+        for usage in usages:
+            entry = entries[usage.pod_uid] or self._looked_up(usage)
+            if entry is not None and entry.node != node:
+                raise OwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {entry.node}, not on {node}")
+            if entry is not None and entry.attempt is not None:
+                found[usage.pod_uid] = entry.attempt
+        return found
+
+    def _looked_up(self, usage: PodGpuUsage) -> _PodEntry | None:
+        try:
+            entry = self._look_up(usage)
+        except RejectedError as error:
+            raise OperationError(f"pod {usage.namespace}/{usage.pod} cannot be looked up: {error}") from error
+        # A labelled pod without an attempt may get one, since its workload was started just now; a pod that waits gets
+        # a node.
+        if entry is not None and entry.node and (entry.attempt is not None or not entry.labelled):
+            with self._lock:
+                self._entries[usage.pod_uid] = entry
+        return entry
 
     def _look_up(self, usage: PodGpuUsage) -> _PodEntry | None:
         pod = self._api.find(PODS, usage.namespace, usage.pod)

@@ -151,7 +151,9 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
         # Node reports may be large, so the body is read only once the caller is authorized.
         count_request(limits, token)
         await in_thread(lambda: nodes.authorize(token, node, peer_address(request)))
-        report = await received(request, NodeReport, MAX_NODE_REPORT_BYTES)
+        report = await received(
+            request, NodeReport, MAX_NODE_REPORT_BYTES, lambda size_bytes: limits.count_bytes(token, size_bytes)
+        )
         answer = await in_thread(lambda: nodes.receive(node, report))
         return JSONResponse(answer.to_json())
 

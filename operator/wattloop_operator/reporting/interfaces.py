@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -144,9 +144,10 @@ class PodAttempt:
     attempt: int
 
 
-AttemptOfPod = Callable[[str, PodGpuUsage], PodAttempt | None]
-"""The attempt that the pod of a usage on a node runs, or None if it runs no attempt or is deleted. It raises
-OwnershipError if the pod is on another node, and OperationError if the check failed for now."""
+AttemptsOfPods = Callable[[str, Sequence[PodGpuUsage]], dict[str, PodAttempt]]
+"""The attempts that the pods of usages on a node run, by uid; a pod that runs none or is deleted has none. It raises
+OwnershipError if a pod is on another node, TooManyRequestsError if too many unknown ones are of this node, and
+OperationError if the check failed for now."""
 
 AttemptEnergies = Callable[[str, int, int], tuple[PodEnergy, ...]]
 """The agents' latest reports about the pods of an attempt, by job uid, recurrence and attempt. It raises OperationError

@@ -29,7 +29,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.ordered_limit import needs_order, ordered_limit
 from wattloop_operator.reporting.interfaces import (
-    AttemptOfPod,
+    AttemptsOfPods,
     AuthorizeNode,
     BearerToken,
     BoundsOfNode,
@@ -65,7 +65,7 @@ class NodeService:
 
     Args:
         authorize_node: Checks who may report for a node.
-        attempt_of: Finds the attempts that pods run.
+        attempts_of: Finds the attempts that pods run.
         energies: Stores the energy of pods.
         clock: The current time, with a time zone.
         bounds: The bounds that apply to a node.
@@ -77,7 +77,7 @@ class NodeService:
     def __init__(
         self,
         authorize_node: AuthorizeNode,
-        attempt_of: AttemptOfPod,
+        attempts_of: AttemptsOfPods,
         energies: PodEnergies,
         clock: Callable[[], datetime],
         *,
@@ -87,7 +87,7 @@ class NodeService:
         gpus_reported: Callable[[NodeReport], None] = lambda _: None,
     ) -> None:
         self._authorize_node = authorize_node
-        self._attempt_of = attempt_of
+        self._attempts_of = attempts_of
         self._energies = energies
         self._clock = clock
         self._bounds = bounds
@@ -117,6 +117,7 @@ class NodeService:
         Raises:
             OwnershipError: The report is of another node than the caller's, or has a pod that is on another node;
                 nothing of it is stored.
+            TooManyRequestsError: The node had too many pods that are not known.
             OperationError: The write failed for now; the report may be sent again.
         """
         if report.node != node:
@@ -151,8 +152,7 @@ class NodeService:
     def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
         """The attempts of the training pods, by pod uid."""
         pods = {usage.pod_uid: usage for usage in report.usages}
-        found = {pod_uid: self._attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
-        known = {pod_uid: attempt for pod_uid, attempt in found.items() if attempt is not None}
+        known = self._attempts_of(report.node, tuple(pods.values()))
         if len(known) < len(pods):
             known |= self._reported_before(report, {uid: each for uid, each in pods.items() if uid not in known})
         return known

@@ -13,7 +13,7 @@ MAX_TOKENS = 20_000
 MAX_RECURRENCES = 10_000
 MAX_ADDRESSES = 10_000
 MAX_NAMESPACES = 1_000
-# A pipeline message of more bytes counts as several. The largest one takes 40 ms of processor time.
+# A message of a rank or of an agent with more bytes counts as several. The largest one takes 40 ms of processor time.
 BYTES_PER_MESSAGE = 32 * 1024
 MAX_FURTHER_MESSAGES = 32
 # The part of the shared burst that only namespaces within their equal share may use.
@@ -152,13 +152,24 @@ class ReportLimits:
         with self._lock:
             self._pipelines.count(namespace, name)
 
+    def count_bytes(self, token: BearerToken, size_bytes: int) -> None:
+        """Count a long message as several, before it is read: its reading takes that much longer.
+
+        Raises:
+            TooManyRequestsError: There were too many of this token.
+        """
+        further = _further_messages(size_bytes)
+        with self._lock:
+            if further and not self._tokens.take(token.digest, further):
+                raise TooManyRequestsError("this token", self._tokens.wait_seconds(token.digest, requests=further))
+
     def count_pipeline_bytes(self, token: BearerToken, namespace: str, name: str, size_bytes: int) -> None:
-        """Count a long message of a rank as several, before it is read: its reading takes that much longer.
+        """Count a long message of a rank as several, also of its pipeline.
 
         Raises:
             TooManyRequestsError: There were too many of this token, for the pipeline, or for all together.
         """
-        further = min(size_bytes // BYTES_PER_MESSAGE, MAX_FURTHER_MESSAGES)
+        further = _further_messages(size_bytes)
         if not further:
             return
         with self._lock:
@@ -183,3 +194,7 @@ class ReportLimits:
                 raise TooManyRequestsError("unknown tokens from all addresses", wait)
             self._addresses.take(address)
             self._reviews.take(None)
+
+
+def _further_messages(size_bytes: int) -> int:
+    return min(size_bytes // BYTES_PER_MESSAGE, MAX_FURTHER_MESSAGES)

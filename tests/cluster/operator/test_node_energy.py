@@ -74,7 +74,7 @@ def nodes(
     pods = ClusterNodePods(api, time.monotonic)
     service = NodeService(
         authorizer.authorize,
-        pods.attempt_of,
+        pods.attempts_of,
         store.pod_energies,
         clock,
         order_limit=limits.order,

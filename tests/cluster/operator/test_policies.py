@@ -147,7 +147,7 @@ def test_only_the_agents_of_a_policys_nodes_get_it_at_their_next_report(
     )
     pods = ClusterNodePods(api, time.monotonic)
     service = NodeService(
-        authorizer.authorize, pods.attempt_of, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node
+        authorizer.authorize, pods.attempts_of, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node
     )
     reports = ReportService(
         cluster_progress(api, store, TestClock()),

@@ -54,14 +54,12 @@ def cached(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_u
 
 
 def test_a_pod_in_the_status_has_its_attempt() -> None:
-    found = node_pods(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", USAGE)
-    assert found is not None
+    found = node_pods(recurrence({"uid": "pod-uid", "node": "node-1"})).attempts_of("node-1", [USAGE])["pod-uid"]
     assert (found.job, found.job_uid, found.recurrence, found.attempt) == ("digits", "job-uid", 3, 1)
 
 
 def test_a_pod_in_the_cache_and_not_yet_in_the_status_has_its_attempt() -> None:
-    found = node_pods(recurrence(), cached()).attempt_of("node-1", USAGE)
-    assert found is not None
+    found = node_pods(recurrence(), cached()).attempts_of("node-1", [USAGE])["pod-uid"]
     assert (found.recurrence, found.attempt) == (3, 1)
 
 
@@ -76,7 +74,7 @@ def test_a_pod_in_the_cache_and_not_yet_in_the_status_has_its_attempt() -> None:
 )
 def test_a_name_alone_gives_a_pod_no_attempt(cache: ObjectCache) -> None:
     written = recurrence({"uid": "another-uid", "node": "node-1"})
-    assert node_pods(written, cache).attempt_of("node-1", USAGE) is None
+    assert node_pods(written, cache).attempts_of("node-1", [USAGE]) == {}
 
 
 def test_a_pod_of_a_namespace_outside_the_operators_is_not_looked_up() -> None:
@@ -84,12 +82,12 @@ def test_a_pod_of_a_namespace_outside_the_operators_is_not_looked_up() -> None:
         raise StatusError(request, 403, "Forbidden", "pods is forbidden")
 
     with pytest.raises(OperationError, match="cannot be looked up"):
-        ClusterNodePods(ClusterApi(reject), lambda: 0.0).attempt_of("node-1", USAGE)
-    assert ClusterNodePods(ClusterApi(reject, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
+        ClusterNodePods(ClusterApi(reject), lambda: 0.0).attempts_of("node-1", [USAGE])
+    assert ClusterNodePods(ClusterApi(reject, ["other"]), lambda: 0.0).attempts_of("node-1", [USAGE]) == {}
 
 
 @pytest.mark.parametrize("cache", [None, cached()])
 def test_an_agent_cannot_report_a_deleted_pod_of_another_node(cache: ObjectCache | None) -> None:
     written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
     with pytest.raises(OwnershipError, match="runs on node node-1, not on node-2"):
-        node_pods(written, cache).attempt_of("node-2", USAGE)
+        node_pods(written, cache).attempts_of("node-2", [USAGE])

@@ -125,7 +125,7 @@ class ReportingTarget:
         reviews = TokenReviews(api, lambda: self._seconds, limits.count_review)
         nodes = NodeService(
             ClusterNodeAuthorizer(reviews, lambda: self._seconds, AGENTS).authorize,
-            ClusterNodePods(api, lambda: self._seconds).attempt_of,
+            ClusterNodePods(api, lambda: self._seconds).attempts_of,
             self._store.pod_energies,
             self._now,
         )

@@ -195,7 +195,7 @@ def running_node_api(
     with open_store(folder / "wattloop.db") as store:
         nodes = NodeService(
             ClusterNodeAuthorizer(reviews, lambda: 0.0, service_account).authorize,
-            ClusterNodePods(api, lambda: 0.0).attempt_of,
+            ClusterNodePods(api, lambda: 0.0).attempts_of,
             store.pod_energies,
             lambda: NOW,
             bounds=lambda _: bounds,
