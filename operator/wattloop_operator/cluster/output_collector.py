@@ -224,11 +224,11 @@ class OutputCollector:
     def _announce_unread_lines(self, recurrence: TrainingRecurrence, collected: _Collected) -> None:
         if collected.follower is None or collected.is_unread_announced:
             return
-        reading = collected.follower.reader.reading
-        if not (reading.unread or reading.doubt):
+        reading, gap = collected.follower.reader.reading, collected.follower.gap
+        if not (reading.unread or reading.doubt or gap):
             return
         # Another operator may have counted an evaluation that this one has not come to.
-        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.doubt
+        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.doubt or gap
         if notice:
             self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
             collected.is_unread_announced = True
@@ -254,7 +254,7 @@ class OutputCollector:
         follower = LogFollower(
             recurrence,
             log,
-            self._reader(recurrence, progress, before) if same is None else same.reader,
+            self._reader(recurrence, progress, log, before) if same is None else same.reader,
             position=max(_position_of(progress, log), 0 if same is None else same.position),
             read_until=0 if same is None else same.read_until,
             follow=not has_ended(pod),
@@ -267,7 +267,7 @@ class OutputCollector:
         collected.runs = self._start(follower.run, f"log-{key[1]}")
 
     def _reader(
-        self, recurrence: TrainingRecurrence, progress: Progress, before: LogFollower | None
+        self, recurrence: TrainingRecurrence, progress: Progress, log: ContainerLog, before: LogFollower | None
     ) -> BoundedOutputReader:
         """The reader of a log, after that of a pod before, if there was one."""
         spec = recurrence.spec
@@ -279,7 +279,9 @@ class OutputCollector:
             max_epochs=spec.max_epochs,
             # The first value of a pod that replaces another one may again precede its training.
             has_counted=before is None and progress.metric is not None,
-            counts_from_0=before is not None and before.reader.reading.counts_from_0,
+            # The kubelet may have rotated the line away that showed it.
+            counts_from_0=any(each.counts_from_0 for each in progress.processes if each.id == log.process)
+            or (before is not None and before.reader.reading.counts_from_0),
         )
 
     def _finish(self, key: Key, recurrence: TrainingRecurrence, follower: LogFollower) -> None:

@@ -22,7 +22,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, NotFoundError, RejectedError
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
+from wattloop_operator.domain.training_output import Evaluation
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     Observe,
@@ -131,21 +131,31 @@ def _error(status: int, body: bytes) -> Exception:
 
 
 def lines_of(chunks: Iterator[bytes]) -> Iterator[LogLine]:
-    r"""The lines of a log in the kubelet's form, bounded in length; a line without a time is skipped.
+    r"""The lines of a log in the kubelet's form; a line without a time is skipped.
+
+    Of a long line its beginning and its end are kept, between carriage returns: a progress bar is full at the end.
 
     Example:
         >>> list(lines_of(iter([b"1970-01-01T00:00:01.5Z a", b"=1\nno time\n1970-01-01T00:00:02Z b=2"])))
         [LogLine(time_nanoseconds=1500000000, text=b'a=1'), LogLine(time_nanoseconds=2000000000, text=b'b=2')]
     """
-    part = b""
+    part, is_cut = b"", False
     for chunk in chunks:
         *complete, last = chunk.split(b"\n")
         for piece in complete:
-            yield from _line(part + piece)
-            part = b""
-        # The rest of a long line is dropped as it comes.
-        part = (part + last)[: MAX_LINE_BYTES + CHUNK_BYTES]
-    yield from _line(part)
+            yield from _line(_bounded(part + piece) if is_cut else part + piece)
+            part, is_cut = b"", False
+        part += last
+        if len(part) > 2 * CHUNK_BYTES:
+            part, is_cut = part[:CHUNK_BYTES] + part[-CHUNK_BYTES:], True
+    yield from _line(_bounded(part) if is_cut else part)
+
+
+def _bounded(line: bytes) -> bytes:
+    """The beginning and the end of a line from which what is between them was cut, without the texts that it cut."""
+    begin, end = line[:CHUNK_BYTES], line[-CHUNK_BYTES:]
+    whole = begin.rfind(b"\r")
+    return (begin if whole < 0 else begin[:whole]) + b"\r" + end.partition(b"\r")[2]
 
 
 def _line(line: bytes) -> Iterator[LogLine]:
@@ -163,7 +173,12 @@ def _line(line: bytes) -> Iterator[LogLine]:
 
 logger = logging.getLogger(__name__)
 
-# Of one log. A log that grows faster is read with a delay, and nothing of it is lost: the kubelet waits.
+GAP = (
+    "the kubelet has rotated lines away that this operator has not read, and the output has no epochs: an evaluation "
+    "in them is in none; print the epoch with the metric, or let the kubelet keep more (containerLogMaxSize)"
+)
+
+# Of one log. A log that grows faster is read with a delay, up to what the kubelet keeps of it.
 MAX_BYTES_PER_SECOND = 1024 * 1024
 BURST_BYTES = 8 * 1024 * 1024
 # A line counts as at least so many bytes: to search even an empty one takes 10 µs of the only interpreter, so a
@@ -213,6 +228,7 @@ class LogFollower:
         missing: Whether there is no log.
         refusal: Why the log must not be read; empty if it may be.
         given_up: Why the rest of the log is not read, although it may be; empty if it is.
+        gap: What may be missing in the epochs that have counted; empty if nothing is.
     """
 
     def __init__(
@@ -235,7 +251,8 @@ class LogFollower:
         self.follows = follow
         self.position, self.read_until = position, read_until
         self.complete = self.missing = False
-        self.refusal = self.given_up = ""
+        self.refusal = self.given_up = self.gap = ""
+        self._is_first_line, self._has_lost_lines = True, False
         self._recurrence = recurrence
         self._open_log = open_log
         self._observe = observe
@@ -248,6 +265,9 @@ class LogFollower:
         known, read = self.position, self.read_until
         try:
             for line in lines_of(self._limited()):
+                # A log that is opened again begins at the last line that was read, or before.
+                self._has_lost_lines |= self._is_first_line and 0 < (read or known) < line.time_nanoseconds
+                self._is_first_line = False
                 if line.time_nanoseconds > read:
                     self._read(line, known)
             self.complete = not self._flow.wait(0)
@@ -282,12 +302,20 @@ class LogFollower:
 
     def _count(self, evaluation: Evaluation | None, time_nanoseconds: int) -> None:
         if evaluation is not None:
+            if self._has_lost_lines and evaluation.epoch is None:
+                self.gap = GAP
             self.position = max(self.position + 1, time_nanoseconds)
             self._report(evaluation)
 
     def _report(self, evaluation: Evaluation) -> None:
         metadata = self._recurrence.metadata
-        seen = OutputReport(self.position, evaluation.metric, evaluation.epoch, process=self.log.process)
+        seen = OutputReport(
+            self.position,
+            evaluation.metric,
+            evaluation.epoch,
+            process=self.log.process,
+            counts_from_0=self.reader.reading.counts_from_0,
+        )
         for _ in range(MAX_TRIES):
             try:
                 self._observe(metadata.namespace, metadata.name, seen)

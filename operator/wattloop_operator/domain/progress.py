@@ -42,6 +42,9 @@ class ReportingProcess(ApiModel):
         description="Number of its consecutive evaluations, up to the latest one, that met the threshold.",
         ge=0,
     )
+    counts_from_0: bool = Field(
+        default=False, description="Whether its output has shown that its first epoch is epoch 0."
+    )
 
 
 class LatestReport(ApiModel):

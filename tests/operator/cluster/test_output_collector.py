@@ -15,8 +15,8 @@ from wattloop_operator.cluster import output_collector
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.output_collector import OutputCollector
-from wattloop_operator.cluster.pod_logs import ContainerLog
+from wattloop_operator.cluster.output_collector import METRIC_NOT_READ, OutputCollector
+from wattloop_operator.cluster.pod_logs import GAP, ContainerLog
 from wattloop_operator.domain.progress import Progress, ReportingProcess
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -180,6 +180,28 @@ def test_another_operator_reads_the_log_again_and_reports_what_follows_the_posit
     cluster.pod("Running")
     assert cluster.collect() == [(POD, "train", 0, True)]
     assert [seen.metric for seen in cluster.observed] == [0.2]
+
+
+def test_another_operator_counts_epochs_from_0_as_before_although_epoch_0_was_rotated_away() -> None:
+    cluster = Cluster()
+    known = ReportingProcess(id=PROCESS, sequence=1_000_000_000, counts_from_0=True)
+    cluster.progress = Progress(processes=(known,))
+    cluster.logs[POD] = LINES.splitlines(keepends=True)[1]
+    cluster.pod("Running")
+    cluster.collect()
+    assert [(seen.epoch, seen.counts_from_0) for seen in cluster.observed] == [(3, True)]
+
+
+def test_a_gap_in_a_log_without_epochs_is_announced_once() -> None:
+    cluster = Cluster()
+    cluster.progress = Progress(
+        processes=(ReportingProcess(id=PROCESS, sequence=1_000_000_000),), metric=Decimal("0.1")
+    )
+    cluster.logs[POD] = b"1970-01-01T00:00:02Z accuracy=0.2\n"
+    cluster.pod("Running")
+    for _ in range(3):
+        cluster.collect()
+    assert [(name, event.reason, event.message) for name, event in cluster.announced] == [(NAME, METRIC_NOT_READ, GAP)]
 
 
 def test_the_log_of_a_pod_that_has_ended_already_is_read_once() -> None:

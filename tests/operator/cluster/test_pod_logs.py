@@ -3,94 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.reporting.followed_logs import VirtualFlow, follower, interrupted
 from support.test_sets.parameters import exhaustive_after
 from wattloop.errors import OperationError
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
 from wattloop_operator.cluster.pod_logs import (
     BURST_BYTES,
     MAX_BYTES_PER_SECOND,
     MIN_LINE_BYTES,
     NANOSECONDS,
-    ContainerLog,
-    Flow,
-    LogFollower,
     lines_of,
 )
-from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.learning.decision import sample_decision
 
-LOG = ContainerLog("team", "digits-0-abcde", "train", "uid/0")
 EPOCHS = [f"1970-01-01T00:00:0{second}.25Z epoch={second} accuracy=0.{second}\n".encode() for second in range(1, 6)]
-
-
-def recurrence() -> TrainingRecurrence:
-    snapshot = ModelBackend(job(reporting={"source": "Logs"})).snapshot(KEY)
-    assert snapshot is not None
-    decided = sample_decision(snapshot, snapshot.job.metadata.creation_timestamp)  # type: ignore[arg-type]
-    assert decided is not None
-    return decided
-
-
-class VirtualFlow:
-    """Time that only waits advance."""
-
-    def __init__(self, stop_after: float = float("inf")) -> None:
-        self.now = 0.0
-        self._stop_after = stop_after
-
-    def wait(self, seconds: float) -> bool:
-        self.now += seconds
-        return self.now > self._stop_after
-
-    @property
-    def flow(self) -> Flow:
-        return Flow(lambda: self.now, self.wait)
-
-
-def follower(
-    chunks: Callable[[int], Iterator[bytes]],
-    observed: list[OutputReport],
-    position: int = 0,
-    flow: VirtualFlow | None = None,
-    observe: Callable[[OutputReport], None] | None = None,
-    follow: bool = True,
-    before: LogFollower | None = None,
-    has_counted: bool = False,
-    **ended: bool,
-) -> LogFollower:
-    attempt, own = recurrence(), (flow or VirtualFlow()).flow
-    spec = attempt.spec
-    reader = BoundedOutputReader(
-        spec.reporting, spec.target, own.monotonic, time.thread_time, max_epochs=50, has_counted=has_counted
-    )
-    return LogFollower(
-        attempt,
-        LOG,
-        reader if before is None else before.reader,
-        position=position if before is None else before.position,
-        read_until=0 if before is None else before.read_until,
-        follow=follow,
-        **ended,
-        open_log=lambda _, since, __: chunks(since),
-        observe=lambda _, __, seen: (observe or observed.append)(seen),
-        flow=own,
-    )
-
-
-def interrupted(*chunks: bytes) -> Iterator[bytes]:
-    yield from chunks
-    raise OperationError("the connection was reset")
 
 
 def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:

@@ -57,6 +57,8 @@ class OutputReport:
         has_clock_position: Whether the position is a time of the process's clock, which may be set back: more epochs
             are newer then too. Fewer epochs at an earlier time are of a late status, or of a training that was
             started again in the same process after the clock was set back: they do not count.
+        counts_from_0: Whether the output has shown that its first epoch is epoch 0. A later reader may not have the
+            line that did.
     """
 
     position: int
@@ -68,6 +70,7 @@ class OutputReport:
     is_followed: bool = False
     process: str = ""
     has_clock_position: bool = False
+    counts_from_0: bool = False
 
 
 def report_of(before: Progress, seen: OutputReport) -> Report:

@@ -82,6 +82,10 @@ def progress_after_output(recurrence: TrainingAttempt, seen: OutputReport) -> Pr
     update: dict[str, object] = {"ended_ranks": before.ended_ranks, "first_failure": before.first_failure}
     if seen.is_followed:
         update["first_epoch"] = before.first_epoch
+    update["processes"] = tuple(
+        each.model_copy(update={"counts_from_0": seen.counts_from_0}) if each.id == seen.process else each
+        for each in progress.processes
+    )
     progress = progress.model_copy(update=update)
     is_new = _evaluations(progress) != _evaluations(before) or progress.diverged != before.diverged
     if not (is_new and seen.evaluation):

@@ -312,6 +312,17 @@ def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
     assert progress_of(backend, name).reached
 
 
+def test_the_progress_has_for_the_next_operator_that_a_container_counts_epochs_from_0(
+    backend_with: BackendWith,
+) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, metric=0.1, epoch=1, process="pod/0", counts_from_0=True))
+    backend.see(name, OutputReport(2, metric=0.2, epoch=1, process="pod/1"))
+    known = {each.id: each.counts_from_0 for each in progress_of(backend, name).processes}
+    assert known == {"pod/0": True, "pod/1": False}
+
+
 @given(SEEN, st.data())
 def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, float]], data: st.DataObject) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": f"{THRESHOLD}"}, "maxEpochs": 1000}
