@@ -210,11 +210,18 @@ def read_object(model: type[Model], body: Body, subject: str) -> Model:
     try:
         return model.from_wire(body)
     except ValidationError as error:
-        raise InputError(
-            subject,
-            f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
-            "the version that the cluster's operator has",
-        ) from error
+        raise unreadable(subject, error) from error
+
+
+def unreadable(subject: str, error: ValidationError) -> InputError:
+    """The error of an object of a cluster that does not match this version's API; it names the first field."""
+    first, further = error.errors(include_url=False)[0], error.error_count() - 1
+    field = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" + (f", and {further} more" if further else "")
+    return InputError(
+        subject,
+        f"an object that this version of Wattloop cannot read ({field})",
+        "one of the version that the cluster's operator has",
+    )
 
 
 def _missing(error: NotFoundError, context: ClusterContext, job: str) -> OperationError | UsageError:

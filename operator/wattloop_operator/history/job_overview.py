@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from wattloop.errors import InputError
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
@@ -180,6 +181,11 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         **_bounded("saved_energy_joules", status, SavingName.ENERGY),
         **_bounded("saved_time_seconds", status, SavingName.TIME),
     )
+
+
+def unread_overview(key: JobKey, problem: InputError) -> JobOverview:
+    """The overview of a job that cannot be read."""
+    return JobOverview(key.namespace, key.name, why=str(problem))
 
 
 def _bounded(field: str, status: RecurringTrainingJobStatus, name: SavingName) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.gpu_node import GPUNode
@@ -25,12 +26,14 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.job_overview import JobOverview, overview_of
+from wattloop_operator.history.job_overview import JobOverview, overview_of, unread_overview
 from wattloop_operator.history.month_usage import MonthUsage
 from wattloop_operator.page.cluster_month import kept_ends, kept_usages
-from wattloop_operator.page.cluster_objects import ClusterObjects, change_digest, versions
+from wattloop_operator.page.cluster_objects import ClusterObjects, change_digest, first_of, versions
 from wattloop_operator.page.cluster_reader import ObjectReader
 from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
+
+Value = TypeVar("Value")
 
 NODE_UNKNOWN = "node not known"
 LATEST_ALONE = (
@@ -91,8 +94,8 @@ class ClusterJobs:
     def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
         """See `JobSource`."""
         objects = self._reader.objects()
-        bodies = (_body(objects, key) for key in keys)
-        return tuple(overview_of(_job(body)) for body in bodies if body is not None)
+        found = ((key, _body(objects, key)) for key in keys)
+        return tuple(_overview(key, body) for key, body in found if body is not None)
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """See `JobSource`."""
@@ -103,12 +106,14 @@ class ClusterJobs:
                 raise OperationError("; ".join(objects.missing()))
             return None
         job = _job(body)
-        bodies = objects.namespaces[key.namespace].recurrences.get(job.metadata.uid, ())
-        recurrences = tuple(_recurrence(each) for each in bodies)
+        namespace = objects.namespaces[key.namespace]
+        bodies = namespace.recurrences.get(job.metadata.uid, ())
+        recurrences, missing = _read_each(bodies, _recurrence)
         snapshot = Snapshot(job=job, recurrences=recurrences, tariff=self._tariffs.of(key.namespace))
         history = JobHistory.of_snapshot(snapshot)
         version = _history_version(job, history, bodies)
-        return SourcedJob(key, history, snapshot, version, LATEST_ALONE)
+        missing += (*namespace.lost.get(key.name, ()), *namespace.lost.get("", ()))
+        return SourcedJob(key, history, snapshot, version, LATEST_ALONE, missing)
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """See `JobSource`."""
@@ -117,7 +122,7 @@ class ClusterJobs:
             for body in namespace.jobs.values():
                 bodies = namespace.recurrences.get(str(body["metadata"]["uid"]), ())
                 running = [each for each in bodies if not _has_ended(each)]
-                if running:
+                if running and body["metadata"]["name"] not in namespace.unreadable:
                     deadline = _job(body).spec.active_deadline_seconds
                     found += [
                         gpu for each in running for gpu in gpus_of_attempt(_recurrence(each), deadline, NODE_UNKNOWN)
@@ -137,11 +142,9 @@ class ClusterJobs:
     def gpu_nodes(self) -> GpuNodes:
         """See `JobSource`."""
         listed = self._reader.gpu_nodes()
-        bodies = sorted(listed.bodies, key=lambda body: str(body["metadata"]["name"]))
-        try:
-            return GpuNodes(tuple(read_object(GPUNode, body, _name_of(body)) for body in bodies), listed.unread)
-        except InputError as error:
-            return GpuNodes(unknown=f"All GPUs are not shown: {error}")
+        bodies = sorted(listed.bodies, key=_node_name)
+        nodes, missing = _read_each(bodies, lambda body: read_object(GPUNode, body, f"GPUNode {_node_name(body)}"))
+        return GpuNodes(nodes, listed.unread, first_of(missing))
 
     @property
     def month_partial(self) -> str:
@@ -219,6 +222,28 @@ def _history_version(job: RecurringTrainingJob, history: JobHistory, recurrences
     settings = replace(history, records=(), profiles=())
     ended = versions(each for each in recurrences if _has_ended(each))
     return change_digest((job.metadata.uid, job.metadata.generation, settings, ended))
+
+
+def _node_name(body: Body) -> str:
+    return str(body["metadata"]["name"])
+
+
+def _overview(key: JobKey, body: Body) -> JobOverview:
+    try:
+        return overview_of(_job(body))
+    except InputError as error:
+        return unread_overview(key, error)
+
+
+def _read_each(bodies: Iterable[Body], read: Callable[[Body], Value]) -> tuple[tuple[Value, ...], tuple[str, ...]]:
+    """Those of the objects that can be read, and why the others cannot."""
+    found, problems = [], []
+    for each in bodies:
+        try:
+            found.append(read(each))
+        except InputError as error:
+            problems.append(str(error))
+    return tuple(found), tuple(problems)
 
 
 def _body(objects: ClusterObjects, key: JobKey) -> Body | None:

@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import Attribution, Usage
 from wattloop_operator.cluster.api import Body
-from wattloop_operator.domain.tariff import Tariffs
+from wattloop_operator.domain.tariff import Tariff, Tariffs
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.month_usage import MonthUsage, next_month, usage_of_job
-from wattloop_operator.page.cluster_objects import ClusterObjects
+from wattloop_operator.page.cluster_objects import ClusterObjects, NamespaceObjects
 from wattloop_operator.store import AttemptUsage
 
 
 def kept_usages(objects: ClusterObjects, begin: datetime, tariffs: Tariffs) -> tuple[MonthUsage, ...]:
-    """The jobs with kept attempts that ended in the month that begins then, by namespace and name.
-
-    Raises:
-        InputError: An object does not match this version's API.
-    """
+    """The jobs with kept attempts that ended in the month that begins then, by namespace and name."""
     end = next_month(begin)
     found: defaultdict[tuple[str, str], list[AttemptUsage]] = defaultdict(list)
     for job, recurrence in _ended(objects):
-        if begin <= _ended_at(recurrence) < end:
+        if begin <= ended_at(recurrence) < end:
             key = job["metadata"]["namespace"], job["metadata"]["name"]
             found[key].append(_attempt_usage(*key, recurrence))
-    return tuple(
-        usage_of_job(
-            *key,
-            read_object(RecurringTrainingJob, objects.namespaces[key[0]].jobs[key[1]], "/".join(key)),
-            found[key],
-            tariffs.of(key[0]),
-        )
-        for key in sorted(found)
-    )
+    return tuple(_usage(objects.namespaces[key[0]], *key, found[key], tariffs.of(key[0])) for key in sorted(found))
+
+
+def _usage(
+    objects: NamespaceObjects, namespace: str, name: str, usages: Sequence[AttemptUsage], tariff: Tariff
+) -> MonthUsage:
+    problem = objects.unreadable.get(name, "")
+    job = None if problem else read_object(RecurringTrainingJob, objects.jobs[name], f"{namespace}/{name}")
+    usage = usage_of_job(namespace, name, job, usages, tariff)
+    # What the job says of its energies is not known either.
+    return replace(usage, energy_note=problem) if problem else usage
 
 
 def kept_ends(objects: ClusterObjects) -> tuple[datetime, datetime] | None:
     """When the first and the last of the kept attempts ended; None if none has."""
-    ends = [_ended_at(recurrence) for _, recurrence in _ended(objects)]
+    ends = [ended_at(recurrence) for _, recurrence in _ended(objects)]
     return (min(ends), max(ends)) if ends else None
 
 
@@ -55,7 +54,12 @@ def _ended(objects: ClusterObjects) -> Iterator[tuple[Body, Body]]:
                     yield job, recurrence
 
 
-def _ended_at(recurrence: Body) -> datetime:
+def ended_at(recurrence: Body) -> datetime:
+    """When an attempt ended; if that is not known, when it was to begin.
+
+    Raises:
+        InputError: It is no time that has one in UTC.
+    """
     text = recurrence["status"].get("completionTime") or recurrence["spec"]["scheduledTime"]
     try:
         return datetime.fromisoformat(text).astimezone(UTC)

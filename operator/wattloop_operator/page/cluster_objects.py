@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from wattloop_operator.cluster.api import Body
+from wattloop_operator.domain.names import JOB_LABEL
+
+# Of objects that cannot be read; the list of jobs has a line for each job.
+MAX_PROBLEMS = 8
 
 
 @dataclass(frozen=True)
@@ -16,13 +22,21 @@ class NamespaceObjects:
 
     Attributes:
         jobs: The bodies of the jobs, by name.
-        recurrences: The bodies of the recurrences, by the uid of their job.
+        recurrences: The bodies of the recurrences that can be read, by the uid of their job.
         version: Changes with any of them.
+        unreadable: Why a job cannot be read, by name.
+        lost: Why recurrences cannot be read, by the name of their job, "" if that is not known either.
     """
 
     jobs: Mapping[str, Body]
     recurrences: Mapping[str, Sequence[Body]]
     version: str
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def problems(self) -> Iterator[str]:
+        """Why objects cannot be read."""
+        return itertools.chain(self.unreadable.values(), *self.lost.values())
 
 
 @dataclass(frozen=True)
@@ -57,13 +71,39 @@ class ClusterObjects:
     def missing(self) -> tuple[str, ...]:
         """What is missing, and why."""
         unread = (f"namespace {name} is not shown: {reason}" for name, reason in self.unread.items())
-        return (*unread, *filter(None, (self.unreviewed,)))
+        problems = [problem for each in self.namespaces.values() for problem in each.problems()]
+        return (*unread, *filter(None, (self.unreviewed,)), *first_of(problems))
 
 
-def namespace_objects(jobs: Mapping[str, Body], recurrences: Mapping[str, Sequence[Body]]) -> NamespaceObjects:
-    """The objects of a namespace, with their version."""
-    bodies = [*jobs.values(), *(each for of_job in recurrences.values() for each in of_job)]
-    return NamespaceObjects(jobs, recurrences, change_digest(versions(bodies)))
+def first_of(problems: Sequence[str]) -> tuple[str, ...]:
+    """The first of the problems of objects, and the number of the others."""
+    further = len(problems) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], *([f"{further} more objects cannot be read"] if further > 0 else ()))
+
+
+def namespace_objects(
+    jobs: Sequence[Body], recurrences: Sequence[Body], problems: Mapping[str, str]
+) -> NamespaceObjects:
+    """The objects of a namespace, with their version.
+
+    Args:
+        jobs: The bodies of the jobs.
+        recurrences: Those of the recurrences.
+        problems: Why some of them cannot be read, by uid.
+    """
+    named = {str(each["metadata"]["name"]): each for each in jobs}
+    of_jobs: defaultdict[str, list[Body]] = defaultdict(list)
+    lost: defaultdict[str, list[str]] = defaultdict(list)
+    for each in recurrences:
+        problem = problems.get(str(each["metadata"]["uid"]))
+        if problem is not None:
+            lost[str((each["metadata"].get("labels") or {}).get(JOB_LABEL, ""))].append(problem)
+        else:
+            # A recurrence belongs to a job of its own namespace alone, whatever it says.
+            of_jobs[str(each["spec"]["jobRef"]["uid"])].append(each)
+    uids = {name: str(each["metadata"]["uid"]) for name, each in named.items()}
+    unreadable = {name: problems[uid] for name, uid in uids.items() if uid in problems}
+    return NamespaceObjects(named, of_jobs, change_digest(versions((*jobs, *recurrences))), unreadable, lost)
 
 
 def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -28,6 +29,7 @@ from wattloop_operator.page.gpu_node_reader import NOT_SHOWN as GPU_NODES_NOT_SH
 from wattloop_operator.page.gpu_node_reader import REFUSED as GPU_NODES_REFUSED
 from wattloop_operator.page.gpu_node_reader import UNREAD as GPU_NODES_UNREAD
 from wattloop_operator.page.gpu_node_reader import GpuNodeReader, ListedGpuNodes
+from wattloop_operator.page.object_checks import ObjectChecks
 from wattloop_operator.page.shown_parts import OMITTED, ShownParts
 from wattloop_operator.problem_log import ProblemLog
 
@@ -136,6 +138,7 @@ class ClusterReader:
         self._gpu_nodes = GpuNodeReader(api, clock, namespace_bytes)
         self._lock = threading.Lock()
         self._reading: TaskThread | None = None
+        self._checks = ObjectChecks()
         self.problems = ProblemLog(logger)
         self._known: tuple[float, ClusterObjects | OperationError] | None = None
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
@@ -214,8 +217,8 @@ class ClusterReader:
         self._known = self._clock(), found
 
     def _read(self) -> ClusterObjects:
-        jobs: dict[str, dict[str, Body]] = {}
-        recurrences: dict[str, dict[str, list[Body]]] = {}
+        jobs: dict[str, list[Body]] = {}
+        recurrences: dict[str, list[Body]] = {}
         refusals: dict[str, RejectedError] = {}
         parts = ShownParts(self._namespace_bytes)
         names = self._namespaces or ("",)
@@ -225,20 +228,19 @@ class ClusterReader:
             except RejectedError as error:
                 refusals[name] = error
                 continue
-            for each in of_kinds[0]:
-                jobs.setdefault(each["metadata"]["namespace"], {})[each["metadata"]["name"]] = each
-            # A recurrence belongs to a job of its own namespace alone, whatever it says.
-            for each in of_kinds[1]:
-                of_namespace = recurrences.setdefault(each["metadata"]["namespace"], {})
-                of_namespace.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
+            for by_namespace, bodies in zip((jobs, recurrences), of_kinds, strict=True):
+                for each in bodies:
+                    by_namespace.setdefault(each["metadata"]["namespace"], []).append(each)
         if refusals.keys() >= set(names):
             refusal = refusals[names[0]]
             raise OperationError(f"{refusal}; {self._remedy}") from refusal
         too_large = dict.fromkeys(parts.too_large(), self._too_large)
-        self._log_unread({name: f"{error}; {self._remedy}" for name, error in refusals.items()} | too_large)
+        problems = self._checks.problems(itertools.chain(*jobs.values()), itertools.chain(*recurrences.values()))
+        reasons = {name: f"{error}; {self._remedy}" for name, error in refusals.items()} | too_large
+        self._log_unread(reasons, next(iter(problems.values()), ""))
         return ClusterObjects(
             {
-                name: namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
+                name: namespace_objects(jobs.get(name, ()), recurrences.get(name, ()), problems)
                 for name in sorted((jobs.keys() | recurrences.keys()) - too_large.keys())
             },
             dict.fromkeys(refusals, REFUSED) | too_large,
@@ -249,8 +251,9 @@ class ClusterReader:
         mebibytes = self._namespace_bytes // MEBIBYTE
         return f"it is too large, its objects take more than {mebibytes} MiB of the page's memory; {TOO_LARGE_REMEDY}"
 
-    def _log_unread(self, reasons: Mapping[str, str]) -> None:
+    def _log_unread(self, reasons: Mapping[str, str], unreadable: str) -> None:
         problems = {f"namespace {name} is not shown": reason for name, reason in reasons.items()}
+        problems |= {"objects cannot be read, the first of which is": unreadable} if unreadable else {}
         for subject, problem in problems.items():
             self.problems.met(subject, problem)
         self.problems.all_ended_but(problems)

@@ -39,7 +39,7 @@ def cluster_view(source: JobSource, now: datetime, page: int = 1) -> ClusterView
     return ClusterView(
         version=version,
         command=source.command(("history", "--gpus")),
-        missing=list(missing),
+        missing=[*missing, *reported.missing],
         unknown=source.gpus_unknown,
         nodes=_nodes(gpus),
         reported_unknown=reported.unknown,

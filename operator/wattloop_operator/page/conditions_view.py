@@ -32,6 +32,7 @@ def conditions_view(source: JobSource, key: JobKey) -> ConditionsView | None:
         version=version,
         command=source.conditions_command(key),
         overview=job_line(overviews[0]) if overviews else None,
+        missing=list(job.missing),
         conditions=[] if snapshot is None else list(_conditions(snapshot)),
         failures=[] if snapshot is None else list(_failures(snapshot))[:MAX_FAILURES],
     )

@@ -27,6 +27,7 @@ class SourcedJob:
         snapshot: Its state; None if the source has only observations.
         version: A text that changes with the history.
         note: What is shown instead of sentences about the history, because it is a part; empty if it is whole.
+        missing: Why recurrences of it are not shown.
     """
 
     key: JobKey
@@ -34,6 +35,7 @@ class SourcedJob:
     snapshot: Snapshot | None
     version: str
     note: str = ""
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ class GpuNodes:
     Attributes:
         nodes: The nodes, by name.
         unknown: Why they are not known, and what shows them; empty if they are known.
+        missing: Why some of them are not shown.
     """
 
     nodes: tuple[GPUNode, ...] = ()
     unknown: str = ""
+    missing: tuple[str, ...] = ()
 
 
 class JobSource(Protocol):
@@ -78,11 +82,14 @@ class JobSource(Protocol):
         ...
 
     def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
-        """The overviews of these jobs, in their order; one that is gone meanwhile is left out."""
+        """The overviews of these jobs, in their order; one that is gone meanwhile is left out.
+
+        A job that cannot be read has an overview that says why.
+        """
         ...
 
     def job(self, key: JobKey) -> SourcedJob | None:
-        """A job; None if there is none of this name."""
+        """A job; None if there is none of this name. It raises `InputError` if this one cannot be read."""
         ...
 
     @property

@@ -74,6 +74,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         energy_unit=units.energy.name,
         time_unit=units.time.name,
         overview=job_line(overviews[0]) if overviews else None,
+        missing=list(job.missing),
         money_saved=_money_saved(history.tariff, overviews),
         summary=[job.note] if job.note else summary(history).splitlines(),
         last_decision=_last_decision(job, rows),

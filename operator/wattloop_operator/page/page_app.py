@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as AnyHttpException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from wattloop.errors import WattloopError
+from wattloop.errors import InputError, WattloopError
 from wattloop.printable import printable
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.history.focus import write_focus
@@ -78,7 +78,7 @@ class ErrorBody(BaseModel):
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorBody, "description": "There is no job of this name."},
-    503: {"model": ErrorBody, "description": "The database cannot be read now."},
+    503: {"model": ErrorBody, "description": "The jobs, or this one, cannot be read now."},
 }
 
 
@@ -226,7 +226,8 @@ def _add_other(app: FastAPI) -> None:
 
 def _add_errors(app: FastAPI) -> None:
     async def of_source(request: Request, error: Exception) -> Response:
-        return _problem(request, 503, "The jobs cannot be read", printable(str(error)), NO_DATABASE_STEP)
+        title = "This cannot be read" if isinstance(error, InputError) else "The jobs cannot be read"
+        return _problem(request, 503, title, printable(str(error)), NO_DATABASE_STEP)
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, AnyHttpException)

@@ -183,6 +183,7 @@ class JobView(BaseModel):
     energy_unit: str = Field(description="The unit in which the page shows all energies.")
     time_unit: str = Field(description="The unit in which the page shows all times.")
     overview: JobLine | None = Field(description="The job as in the list of jobs.")
+    missing: list[str] = Field(description="Why recurrences of the job are not shown.")
     money_saved: str = Field(description="Price of the saved energy, with its interval; empty without a price.")
     summary: list[str] = Field(description="What a recurrence costs now, what was saved, and what must be known of it.")
     last_decision: DecisionView | None = Field(description="The latest decision; null before the first.")
@@ -228,6 +229,7 @@ class ConditionsView(BaseModel):
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same.")
     overview: JobLine | None = Field(description="The job as in the list of jobs.")
+    missing: list[str] = Field(description="Why recurrences of the job are not shown.")
     conditions: list[ConditionView] = Field(description="The conditions of the job and of its running attempts.")
     failures: list[FailureView] = Field(description="The latest attempts that missed the target, the newest first.")
 

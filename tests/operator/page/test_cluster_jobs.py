@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, job_body, running_recurrence
-from wattloop.errors import InputError, OperationError
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import GPU_NODES, RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.domain.names import JobKey
@@ -182,11 +182,13 @@ def test_a_month_of_a_cluster_has_the_kept_recurrences_says_so_and_is_no_csv() -
         ended["status"] |= {"result": "Reached", "completionTime": end, "usage": usage}
         server.bodies[False].append(ended)
     jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
-    for wrong in ("never", "9999-12-31T23:59:59-01:00"):
-        ended["status"]["completionTime"] = wrong
-        with pytest.raises(InputError, match=f"last: found the time '{wrong}'"):
-            month_view(jobs)
+    ended["status"]["completionTime"] = "9999-12-31T23:59:59-01:00"
+    (problem,) = month_view(jobs).missing
+    assert "last: found the time '9999-12-31T23:59:59-01:00'" in problem
     ended["status"]["completionTime"] = ends["last"]
+    ended["metadata"]["resourceVersion"] = "2"
+    server.now += MAX_AGE_SECONDS
+    jobs.refresh()
     view = month_view(jobs)
     assert view.month == "2026-03"
     (line,) = view.jobs
@@ -334,6 +336,9 @@ def test_gpu_nodes_are_read_for_their_view_alone_and_a_failure_leaves_the_rest(
     server.now += GPU_NODES_SECONDS
     view = cluster_view(jobs, NOW)
     assert ([each.node for each in view.reported_nodes], view.version) == (["node-a"], version)
-    server.gpu_nodes = [gpu_node("node-a", [{"uuid": 1}])]
+    server.gpu_nodes = [gpu_node("node-a", [{"uuid": 1}]), gpu_node("node-b", [])]
     server.now += GPU_NODES_SECONDS
-    assert "this version of Wattloop cannot read" in cluster_view(jobs, NOW).reported_unknown
+    view = cluster_view(jobs, NOW)
+    assert ([each.node for each in view.reported_nodes], view.reported_unknown) == (["node-b"], "")
+    (problem,) = view.missing
+    assert "GPUNode node-a: found an object that this version of Wattloop cannot read (status.gpus.0.uuid" in problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,9 +11,11 @@ import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
 from wattloop_operator.cluster.auth.viewer_rights import REFUSALS, REVIEWS, RIGHTS_SECONDS
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
@@ -147,6 +150,93 @@ def test_a_namespace_that_is_too_large_is_missing_for_its_viewers_alone(cluster:
         assert f"namespace {OTHERS} is not shown: it is too large" in browser.ask("/", token).text
     # The recurrence is listed after the job, when there is no room any more.
     assert browser.ask("/api/cluster", "theirs").json()["gpus"] == []
+
+
+def ended(recurrence: dict[str, Any], **status: Any) -> None:
+    recurrence["status"] |= {"result": "Reached", "completionTime": "2026-03-02T04:00:00Z", **status}
+
+
+# What makes an object of the other namespace unreadable: its job, or the recurrence of a job of that namespace.
+Change = Callable[[dict[str, Any]], object]
+UNREADABLE_JOBS: dict[str, Change] = {
+    "a field of a later version": lambda job: job["spec"].update(laterField=1),
+    "a status of another form": lambda job: job.update(status="Waiting"),
+    "a value of a later version": lambda job: job["spec"].update(mode="Later"),
+    "no spec": lambda job: job.pop("spec"),
+    "nested too deep": lambda job: job["spec"].update(template=None),
+}
+UNREADABLE_RECURRENCES: dict[str, Change] = {
+    "a field of a later version": lambda each: each["status"].update(laterField=1),
+    "ended, without a job": lambda each: (ended(each), each["spec"].update(jobRef=None)),
+    "pods of another form": lambda each: each["status"].update(pods={"a": 1}),
+    "no job": lambda each: each["spec"].pop("jobRef"),
+    "no spec": lambda each: each.update(spec=None),
+    "ended at no time": lambda each: ended(each, completionTime="never"),
+    "ended, with a usage of another form": lambda each: ended(each, usage=[]),
+}
+VIEWS = ("/", "/month", "/cluster")
+
+
+@pytest.mark.parametrize("change", exhaustive_after(UNREADABLE_JOBS.values(), usual=2))
+def test_a_job_that_cannot_be_read_is_one_row_with_its_problem(
+    change: Change, cluster: ReviewedCluster, browser: Browser
+) -> None:
+    assert sorted(browser.jobs("all")) == [LONGEST, "theirs"]
+    recurrence = cluster.recurrences[1]
+    recurrence["spec"]["jobRef"] = {"name": "theirs", "uid": "uid-theirs"}
+    ended(recurrence)
+    for each in (cluster.jobs[1], recurrence):
+        each["metadata"]["resourceVersion"] = "2"
+    change(cluster.jobs[1])
+    cluster.now += MAX_AGE_SECONDS
+    problem = f"RecurringTrainingJob {OTHERS}/theirs: found an object that this version of Wattloop cannot read"
+    rows = {each["name"]: each for each in browser.ask("/api/jobs", "all").json()["jobs"]}
+    assert (rows[LONGEST]["state"], rows["theirs"]["state"], problem in rows["theirs"]["why"]) == (
+        "Waiting",
+        None,
+        True,
+    )
+    for view in VIEWS:
+        answer, other = browser.ask(view, "all"), browser.ask(view, "ours")
+        assert (answer.status_code, problem in answer.text) == (200, True), view
+        assert (other.status_code, OTHERS in other.text) == (200, False), view
+    (line,) = browser.ask("/api/month", "theirs", params={"month": "2026-03"}).json()["jobs"]
+    assert (line["name"], line["attempts"]) == ("theirs", 1), "what its recurrences used is known"
+    for path in ("/job", "/conditions", "/api/job", "/api/conditions"):
+        answer = browser.ask(path, "theirs", params=THEIRS)
+        assert (answer.status_code, problem in answer.text) == (503, True), path
+        assert browser.ask(path, "all", params={"namespace": NAMESPACE, "name": LONGEST}).status_code == 200
+
+
+@pytest.mark.parametrize("change", exhaustive_after(UNREADABLE_RECURRENCES.values(), usual=2))
+def test_a_recurrence_that_cannot_be_read_is_named_beside_the_rest_of_its_job(
+    change: Change, cluster: ReviewedCluster, browser: Browser
+) -> None:
+    recurrence = cluster.recurrences[1]
+    recurrence["spec"]["jobRef"] = {"name": "theirs", "uid": "uid-theirs"}
+    recurrence["metadata"]["labels"] = {JOB_LABEL: "theirs"}
+    change(recurrence)
+    problem = f"TrainingRecurrence {OTHERS}/forged: found an object that this version of Wattloop cannot read"
+    for view in VIEWS:
+        answer, other = browser.ask(view, "all"), browser.ask(view, "ours")
+        assert (answer.status_code, problem in answer.text) == (200, True), view
+        assert (other.status_code, OTHERS in other.text) == (200, False), view
+    for path in ("/job", "/conditions"):
+        answer = browser.ask(path, "theirs", params=THEIRS)
+        assert (answer.status_code, problem in answer.text) == (200, True), path
+        assert problem not in browser.ask(path, "all", params={"namespace": NAMESPACE, "name": LONGEST}).text
+
+
+def test_of_very_many_objects_that_cannot_be_read_the_first_are_named_and_all_are_rows(
+    cluster: ReviewedCluster, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.add_namespaces(300)
+    for each in cluster.jobs:
+        each["spec"]["laterField"] = 1
+    found = browser.ask("/api/jobs", "all").json()
+    assert (found["total"], len(found["missing"]), found["missing"][-1]) == (302, 9, "294 more objects cannot be read")
+    assert all("laterField" in each["why"] for each in found["jobs"])
+    assert len(caplog.messages) == 1
 
 
 def test_a_withdrawn_right_and_a_revoked_token_end_with_what_is_remembered(
