@@ -61,12 +61,14 @@ class Evaluation:
         epoch: Epochs completed at the evaluation; None if the output has none.
         line: The text that it was read from.
         number: That line's number, as the reader was given it.
+        is_named: Whether the line, or the metric's name, says that the value is of an evaluation.
     """
 
     metric: float
     epoch: float | None
     line: str = field(default="", compare=False, repr=False)
     number: int = field(default=0, compare=False, repr=False)
+    is_named: bool = field(default=False, compare=False, repr=False)
 
     def text(self, name: str) -> str:
         """The evaluation as a person reads it: epoch, metric and line.
@@ -88,7 +90,8 @@ class OutputReading:
         unread: See `UnreadLines.notice`; empty once a line has counted.
         unread_at_end: See `UnreadLines.notice_at_end`; empty once a line has counted.
         table_head: The head of a table that names the metric, whose rows do not; empty once a line has counted.
-        doubt: What is in doubt of what has counted; empty if nothing is.
+        repeated: See `RankLines.notice`.
+        counted_in_doubt: Why a value that has counted is perhaps of the training data; empty if none is.
         counts_from_0: Whether an evaluation has shown that the script counts epochs from 0.
     """
 
@@ -96,8 +99,14 @@ class OutputReading:
     unread: str = ""
     unread_at_end: str = ""
     table_head: str = ""
-    doubt: str = ""
+    repeated: str = ""
+    counted_in_doubt: str = ""
     counts_from_0: bool = False
+
+    @property
+    def doubt(self) -> str:
+        """What is in doubt of what has counted; empty if nothing is."""
+        return self.counted_in_doubt or self.repeated
 
 
 class OutputReader:
@@ -148,8 +157,7 @@ class OutputReader:
         # A line that names the metric as that of an evaluation, before any epoch (False) or since (True).
         self._of_evaluation: dict[bool, str] = {}
         self._announces_best = False
-        # The first value that has counted without a word for its data.
-        self._unnamed = self._doubt = ""
+        self._counted_in_doubt = ""
         self._has_separator = False
         # Whether an evaluation that is no record was read before any epoch (False), or since (True).
         self._evaluated: set[bool] = set()
@@ -166,11 +174,17 @@ class OutputReader:
     @property
     def reading(self) -> OutputReading:
         """What was read so far."""
-        first, doubt, from_0 = self._first, self._ranks.notice or self._doubt, self._epochs.counts_from_0
-        if first is not None:
-            return OutputReading(first.text(self._name), doubt=doubt, counts_from_0=from_0)
-        unread = self._unread
-        return OutputReading("", unread.notice, unread.notice_at_end, unread.table_head, doubt, from_0)
+        first, unread = self._first, self._unread
+        is_read = first is not None
+        return OutputReading(
+            first="" if first is None else first.text(self._name),
+            unread="" if is_read else unread.notice,
+            unread_at_end="" if is_read else unread.notice_at_end,
+            table_head="" if is_read else unread.table_head,
+            repeated=self._ranks.notice,
+            counted_in_doubt=self._counted_in_doubt,
+            counts_from_0=self._epochs.counts_from_0,
+        )
 
     def passed_over(self) -> UnreadLine | None:
         """The line that was read last, if it says something of the metric and has not counted; else None."""
@@ -214,7 +228,7 @@ class OutputReader:
         completed = self._epochs.completed
         if epoch is not None and completed is not None:
             self._note_epoch_after(completed)
-        found = None if metric is None else Evaluation(metric, completed, line, self._number)
+        found = None if metric is None else Evaluation(metric, completed, line, self._number, value.is_of_evaluation)
         evaluation = self._counted(found, value, line, completed, bar)
         if named is None:
             return evaluation
@@ -335,12 +349,11 @@ class OutputReader:
             return ""
         if self._headings.training:
             return UNDER_HEADING.format(self._headings.training[:MAX_QUOTED_CHARACTERS])
-        quoted_text = text.strip()[:MAX_QUOTED_CHARACTERS]
         if not known:
-            self._unnamed = self._unnamed or quoted_text
             return ""
-        if self._unnamed:
-            self._doubt = self._doubt or COUNTED_BEFORE.format(self._unnamed, known)
+        if self._first is not None and not self._first.is_named and not self._counted_in_doubt:
+            counted = self._first.line.strip()[:MAX_QUOTED_CHARACTERS]
+            self._counted_in_doubt = COUNTED_BEFORE.format(counted, known)
         return BESIDE_EVALUATION.format(known)
 
     def _is_step(self, named: NamedMetric, text: str) -> bool:

@@ -16,7 +16,7 @@ from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.domain.training_output import OutputReader
+from wattloop_operator.domain.training_output import OutputReader, OutputReading
 from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
@@ -146,10 +146,18 @@ def _unseen_end(
 
 def _succeeded(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
     ended = _from_reports(recurrence, progress)
-    if ended.result is not Result.MISSING_METRIC:
+    if ended.result not in (Result.MISSING_METRIC, Result.EXHAUSTED):
         return ended
-    unread = _unread_line(recurrence, workload)
+    reading = _reading(recurrence, workload)
+    if ended.result is Result.EXHAUSTED:
+        # The epochs and the metric that were reported are then perhaps those of the training data.
+        doubt = "" if reading is None else reading.counted_in_doubt
+        return Ended(Result.MISSING_METRIC, _without_metric(recurrence, doubt)) if doubt else ended
+    unread = "" if reading is None else reading.unread_at_end
     message = _without_metric(recurrence, unread) if unread else ended.message
+    if unread and workload.log:
+        log, name = shlex.quote(workload.log), shlex.quote(recurrence.spec.target.metric)
+        message += f"; wattloop logs {log} --metric {name} shows what was passed over, and patterns that would read it"
     return Ended(ended.result, f"{message}{_read_by_logs(recurrence, workload)}{_output_of(workload)}")
 
 
@@ -204,15 +212,15 @@ def _suspended(recurrence: TrainingAttempt, progress: Progress, workload: Worklo
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
 
 
-def _unread_line(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
-    """Why the last line that names the metric has not counted; empty if none does, or if no output is read."""
+def _reading(recurrence: TrainingAttempt, workload: WorkloadState) -> OutputReading | None:
+    """What is read of the last lines of an output; None if no output is read."""
     reporting = recurrence.spec.reporting
     if reporting.source is not ReportingSource.LOGS:
-        return ""
+        return None
     reader = OutputReader(reporting, recurrence.spec.target, max_epochs=recurrence.spec.max_epochs)
     for line in workload.output.splitlines():
         reader.read(line.encode())
-    return reader.reading.unread_at_end
+    return reader.reading
 
 
 def _read_by_logs(recurrence: TrainingAttempt, workload: WorkloadState) -> str:

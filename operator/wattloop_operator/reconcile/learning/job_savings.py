@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import takewhile
 
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.batch_size_policy import DecisionKind
@@ -137,9 +138,10 @@ class JobSavings:
 
     @cached_property
     def latest(self) -> tuple[RecurrenceSaving, ...]:
-        """The latest recurrences with the configuration that was learned."""
-        chosen = [each for each in self.recurrences if each.is_compared and each.purpose is Purpose.CHOSEN]
-        return tuple(chosen[-LATEST:])
+        """The latest recurrences in the configuration that was learned; none after a return to the default."""
+        decided = [each for each in reversed(self.recurrences) if each.reached and each.purpose is not Purpose.LEARNING]
+        chosen = [each for each in takewhile(lambda each: each.purpose is Purpose.CHOSEN, decided) if each.is_compared]
+        return tuple(reversed(chosen[:LATEST]))
 
     @cached_property
     def latest_percent(self) -> Estimate | None:

@@ -220,6 +220,24 @@ def test_the_message_of_a_training_whose_lines_did_not_count_says_why(
     assert message.startswith(f"ended without val acc: the line '{line}' {reason}")
 
 
+def test_a_training_of_which_perhaps_the_training_data_s_metric_has_counted_teaches_nothing(
+    backend_with: BackendWith,
+) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, metric=0.7, epoch=1))
+    backend.see(name, OutputReport(2, finished=True))
+    epochs = (f"Epoch {epoch}: accuracy=0.{6 + epoch}\nval_accuracy=0.5\n" for epoch in (1, 2, 3))
+    backend.end_workload(name, output="".join(epochs))
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "MissingMetric"
+    assert status.message.startswith(
+        "ended without accuracy: the value in 'Epoch 1: accuracy=0.7' has counted, and is perhaps of the training "
+        "data, since a later line, 'val_accuracy=0.5', has that of an evaluation"
+    )
+
+
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()

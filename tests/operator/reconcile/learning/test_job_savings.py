@@ -99,6 +99,23 @@ def test_a_run_of_the_default_before_limits_were_measured_stays_a_baseline(
     assert [each.index for each in shown.latest] == [3]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "latest"),
+    [
+        ([DEFAULT, CHOSEN, CHOSEN], [1, 2]),
+        ([DEFAULT, CHOSEN, DEFAULT], []),
+        ([DEFAULT, CHOSEN, DEFAULT, CHOSEN, TRIAL], [3]),
+        ([DEFAULT, TRIAL], []),
+    ],
+)
+def test_a_recurrence_costs_now_what_the_latest_ones_in_the_learned_configuration_did(
+    kinds: list[dict[str, Any]], latest: list[int], history: Make, record: Make
+) -> None:
+    shown = history(*(record(index, energy_joules=1000.0, **kind) for index, kind in enumerate(kinds)))
+    assert [each.index for each in shown.savings.latest] == latest
+    assert ("A recurrence now uses" in summary(shown)) == bool(latest)
+
+
 def test_a_limit_that_the_user_fixed_is_part_of_the_default_configuration(history: Make, record: Make) -> None:
     assert cells(history(record(0, power_limit_watts=200.0, **DEFAULT), record(1, **DEFAULT))) == ["–", "–"]
 
