@@ -201,7 +201,7 @@ def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: Mo
     reaches_the_target(backend, second)
     backend.reconcile()
     recent = backend.job.status.recent_recurrences[0]
-    assert (recent.index, recent.result, backend.job.status.totals.attempts) == (0, Result.REACHED, 2)
+    assert (recent.index, recent.result, backend.job.status.totals.recurrences) == (0, Result.REACHED, 1)
     # Two attempts of 1000 J and 10 s.
     assert (recent.gpu_energy_joules, recent.duration_seconds) == (2000, 20)
     assert backend.job.status.totals.recurrences == 1
