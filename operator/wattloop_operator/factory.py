@@ -222,6 +222,7 @@ class Factory:
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,
+            receive=self._report_receiver().receive_undelivered,
             agent_report_timeout_seconds=settings.agent_report_timeout_seconds if settings.agent_service_account else 0,
             reads_output=reads_output,
             tariffs=self._tariffs,
@@ -324,18 +325,21 @@ class Factory:
         )
 
     def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:
-        if self._reports is None:
-            raise AssertionError("the reporting API is built before the controller")
         open_log = ClusterLogs(self.client).open if reads_logs else None
         rows = self.store.attempt_progress
         return OutputCollector(
             self.cache,
             api,
             open_log,
-            self._reports.observe,
+            self._report_receiver().observe,
             lambda recurrence: rows.attempts([recurrence])[0].progress,
             announce=backend.announce,
         )
+
+    def _report_receiver(self) -> ReportService:
+        if self._reports is None:
+            raise AssertionError("the reporting API is built before the controller")
+        return self._reports
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:

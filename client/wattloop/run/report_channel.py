@@ -1,10 +1,10 @@
 """Sends reports over HTTP. A failure does not end the training.
 
-An undelivered report is dropped, because the next one contains all its data. After a failure the channel
-backs off, up to half a minute, so that an unreachable operator does not slow training steps. Only the
-last report of a run is retried until a timeout. If the operator asks for a later report (429 or 503 with
-Retry-After), the newest report is sent again at that time. A training that has nothing to report shows its progress
-in time (`Heartbeat`).
+An undelivered report is dropped, because the next one contains all its data. In a container it is left in the
+termination message, in case that no other one follows. After a failure the channel backs off, up to half a
+minute, so that an unreachable operator does not slow training steps. Only the last report of a run is retried
+until a timeout. If the operator asks for a later report (429 or 503 with Retry-After), the newest report is
+sent again at that time. A training that has nothing to report shows its progress in time (`Heartbeat`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from wattloop.wire.operator_api import REQUEST_ERRORS, OperatorApi, describe_error, is_permanent, retry_after_seconds
 from wattloop.wire.training_messages import Answer, Report
+
+if TYPE_CHECKING:
+    from wattloop.run.termination_message import TerminationMessage
 
 logger = logging.getLogger("wattloop")
 
@@ -33,6 +37,7 @@ class ReportChannel:
         url: URL of the recurrence at the reporting API; empty to send no reports.
         token_file: File with the bearer token, read again for each report because Kubernetes rotates it.
         certificate_authority_file: Certificates to verify the server with; empty: the system's.
+        termination_message_path: The container's file for its termination message; empty: there is none.
         clock: Monotonic clock, in seconds.
         sleep: Waits for a number of seconds.
     """
@@ -43,6 +48,7 @@ class ReportChannel:
         token_file: str = "",
         certificate_authority_file: str = "",
         *,
+        termination_message_path: str = "",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -54,6 +60,12 @@ class ReportChannel:
         self._next_attempt = -float("inf")
         self._rejected_permanently = False
         self._delayed: Report | None = None
+        self._termination_message: TerminationMessage | None = None
+        if termination_message_path:
+            # Imported here because it needs a system with locks of files, as every container has.
+            from wattloop.run.termination_message import TerminationMessage  # noqa: PLC0415
+
+            self._termination_message = TerminationMessage(termination_message_path)
 
     @property
     def has_url(self) -> bool:
@@ -94,6 +106,7 @@ class ReportChannel:
         if self._clock() < self._next_attempt:
             # The newest report contains the data of the delayed one.
             self._delayed = None if self._delayed is None else report
+            self._leave(report)
             return None
         try:
             answer = self._post(report, timeout_seconds)
@@ -110,10 +123,13 @@ class ReportChannel:
                 self._url,
                 describe_error(error),
             )
+            self._leave(report)
             return None
         self._wait_seconds = 0.0
         self._rejected_permanently = False
         self._delayed = None
+        if self._termination_message is not None:
+            self._termination_message.withdraw()
         return answer
 
     def send_delayed(self) -> Answer | None:
@@ -145,6 +161,10 @@ class ReportChannel:
             if self._clock() + self._wait_seconds >= deadline:
                 return None
             self._sleep(self._wait_seconds)
+
+    def _leave(self, report: Report) -> None:
+        if self._termination_message is not None:
+            self._termination_message.leave(report)
 
     def _post(self, report: Report, timeout_seconds: float) -> Answer:
         return Answer.from_json(

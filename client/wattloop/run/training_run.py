@@ -88,7 +88,10 @@ class Run:
             self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, chosen)
         )
         self._channel = ReportChannel(
-            self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
+            self.environment.report_url,
+            self.environment.token_file,
+            self.environment.certificate_authority_file,
+            termination_message_path=self.environment.termination_message_path,
         )
         # With one rank, and outside Wattloop, this process alone decides when it ends.
         several = self.environment.managed and self.environment.ranks > 1

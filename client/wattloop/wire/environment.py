@@ -26,6 +26,8 @@ from wattloop.wire.launcher import (
 PREFIX = "WATTLOOP_"
 PIPELINE_PREFIX = f"{PREFIX}PIPELINE_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
+# Each container may have a path of its own.
+TERMINATION_MESSAGE_VARIABLE = f"{PREFIX}TERMINATION_MESSAGE_PATH"
 SELECTORS = ("Energy", "Cost", "MaxSlowdown")
 MAX_INTEGER_CHARACTERS = 20
 
@@ -139,6 +141,8 @@ class RunEnvironment:
         report_url: Destination of reports; empty to send none.
         token_file: File with the bearer token of reports.
         certificate_authority_file: Certificates to verify the server of the report URL with.
+        termination_message_path: The container's file for its termination message, in which reports are left that were
+            not delivered; empty for none.
         agent_socket: The node agent's socket; empty for none.
         pods: Number of pods of an indexed Job; 1 if there are no others.
         rank: Rank of this process in a distributed run, from its launcher; only the metric of rank 0
@@ -168,6 +172,7 @@ class RunEnvironment:
     report_url: str = _variable("WATTLOOP_REPORT_URL", _text, "")
     token_file: str = _variable("WATTLOOP_TOKEN_FILE", _text, "")
     certificate_authority_file: str = _variable("WATTLOOP_CA_FILE", _text, "")
+    termination_message_path: str = _variable(TERMINATION_MESSAGE_VARIABLE, _text, "")
     agent_socket: str = _variable("WATTLOOP_AGENT_SOCKET", _text, "")
     pods: int = 1
     rank: int = 0

@@ -30,6 +30,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
 from wattloop_operator.cluster.training_runtimes import TrainingRuntimes
+from wattloop_operator.cluster.undelivered_reader import Receive, UndeliveredReportsReader
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
@@ -46,6 +47,7 @@ from wattloop_operator.reconcile.actions import (
     DeleteRecurrence,
     EmitEvent,
     EndWorkload,
+    MergeUndelivered,
     RecordLateUsage,
     RecordObservation,
     RecordProfile,
@@ -87,6 +89,7 @@ class ClusterBackend:
         reads_output: Whether the logs of pods are read.
         tariffs: Price and carbon intensity of electricity by namespace.
         database_answering_seconds: How long the database has answered; while it does not, no report is received.
+        receive: Merges reports that pods have left.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class ClusterBackend:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         reporter: str,
+        receive: Receive,
         agent_report_timeout_seconds: int = 0,
         reads_output: bool = False,
         tariffs: Tariffs = NO_TARIFFS,
@@ -119,6 +123,7 @@ class ClusterBackend:
         self._clock = clock
         self._steady_clock = SteadyClock(clock, monotonic)
         self._reporter = reporter
+        self._undelivered = UndeliveredReportsReader(api, receive)
         self._agent_report_timeout_seconds = agent_report_timeout_seconds
         self._reads_output = reads_output
         self._tariffs = tariffs
@@ -138,7 +143,7 @@ class ClusterBackend:
         source = job.spec.batch_size.learn_from
         source_job = None if source is None else self._cache.jobs.get((key.namespace, source))
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
-        workloads = {name: state for name, state in states if state is not None}
+        workloads = self._undelivered.unread(cached.uid, {name: state for name, state in states if state is not None})
         self._workloads.keep(cached.key, {each.uid for each in workloads.values()})
         runtime = self._runtimes.known(job)
         snapshot = Snapshot(
@@ -205,6 +210,7 @@ class ClusterBackend:
         self._store_cache.invalidate(uid)
         self._devices.pop(uid, None)
         self._dry_run.forget(uid)
+        self._undelivered.forget(uid)
         self._workloads.keep((key.namespace, key.name), ())
         self._store.pod_energies.delete_job(uid)
         self._store.pipelines.delete_job(uid)
@@ -225,6 +231,8 @@ class ClusterBackend:
                 state = snapshot.workloads.get(recurrence.metadata.name)
                 if state is not None and state.owned:
                     self._workloads.delete(recurrence, state, gracefully=gracefully)
+            case MergeUndelivered(recurrence, reports):
+                self._undelivered.read(recurrence, reports)
             case WriteRecurrenceStatus(recurrence, status):
                 self._write_recurrence_status(recurrence, status)
             case DeleteRecurrence(recurrence):

@@ -20,8 +20,8 @@ from wattloop.errors import OperationError
 from wattloop.threads import TaskThread
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
-from wattloop_operator.cluster.auth.authorizers import runs
+from wattloop_operator.cluster.api import ClusterApi, RejectedError
+from wattloop_operator.cluster.auth.authorizers import running_pod
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog, stoppable_flow
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
@@ -35,6 +35,7 @@ from wattloop_operator.reporting.interfaces import (
     TooManyRequestsError,
     UnknownRecurrenceError,
 )
+from wattloop_operator.workloads.container_status import termination_message
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.pod_state import (
     condition_of,
@@ -43,7 +44,6 @@ from wattloop_operator.workloads.pod_state import (
     has_ended,
     has_failed,
     started_containers,
-    termination_message,
 )
 
 logger = logging.getLogger(__name__)
@@ -314,11 +314,7 @@ class OutputCollector:
 
     def _is_owned(self, key: Key, pod: Pod) -> bool:
         """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""
-        recurrence = self._api.find(TRAINING_RECURRENCES, *key)
-        current = self._api.find(PODS, key[0], str(pod["metadata"]["name"]))
-        if recurrence is None or current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
-            return False
-        return runs(self._api, current, recurrence)
+        return running_pod(self._api, key, str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])) is not None
 
     def _workload_has_ended(self, key: Key) -> bool:
         workload = self._cache.workloads.get(key)

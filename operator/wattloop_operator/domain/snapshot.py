@@ -70,6 +70,23 @@ class WorkloadPod:
 
 
 @dataclass(frozen=True)
+class UndeliveredReports:
+    """Reports that processes left in the termination message of their container, because no operator received them.
+
+    Attributes:
+        pod: Name of the pod.
+        pod_uid: Its UID.
+        packed: The reports, as `wattloop.wire.undelivered_reports` packs them. Untrusted.
+        superseded: Whether the container was started again since, in this pod or in another one.
+    """
+
+    pod: str
+    pod_uid: str
+    packed: str
+    superseded: bool = False
+
+
+@dataclass(frozen=True)
 class QueueWait:
     """The wait of a workload for the quota of its queue.
 
@@ -125,6 +142,7 @@ class WorkloadState:
         queue: Its wait in a queue; None if it waits in none.
         may_run_again: Whether its controller may run it again although it has failed, so that it has to be deleted.
         backs_off: Whether its pods have ended and its controller waits before it creates others.
+        undelivered: Reports that its processes left for the operator, and that it has not merged yet.
     """
 
     name: str
@@ -153,6 +171,7 @@ class WorkloadState:
     queue: QueueWait | None = None
     may_run_again: bool = False
     backs_off: bool = False
+    undelivered: tuple[UndeliveredReports, ...] = ()
 
     @property
     def must_be_ended(self) -> bool:

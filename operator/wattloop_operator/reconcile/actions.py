@@ -12,6 +12,7 @@ from wattloop_operator.api.recurring_training_job_status import RecurringTrainin
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.snapshot import UndeliveredReports
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 
 # Reason of the Event of a recurrence that was deleted.
@@ -79,6 +80,18 @@ class EndWorkload:
 
 
 @dataclass(frozen=True)
+class MergeUndelivered:
+    """Merge the reports that the processes of a recurrence left while no operator received them.
+
+    What is not of its pods or cannot be read is passed over. Later snapshots have the others in the attempt's progress,
+    and none of them in the state of its workload.
+    """
+
+    recurrence: TrainingAttempt
+    reports: tuple[UndeliveredReports, ...]
+
+
+@dataclass(frozen=True)
 class WriteRecurrenceStatus:
     """Write the status of a recurrence.
 
@@ -129,6 +142,7 @@ Action = (
     | CreateRecurrence
     | StartWorkload
     | EndWorkload
+    | MergeUndelivered
     | WriteRecurrenceStatus
     | DeleteRecurrence
     | WriteJobStatus

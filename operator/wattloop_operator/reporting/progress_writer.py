@@ -122,6 +122,18 @@ class ProgressWriter(Generic[Received]):
             attempt.known = merged
             return merged
 
+    def merge_at_once(self, namespace: str, name: str, reports: Sequence[Received]) -> TrainingAttempt:
+        """Merge reports and write them; returns the recurrence with them.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; the reports may be merged again.
+        """
+        key = (namespace, name)
+        with self._locked(key) as attempt:
+            return self._write(key, attempt, *reports)
+
     def current(self, namespace: str, name: str) -> TrainingAttempt:
         """The recurrence as read at most an interval ago, for ranks that wait for a verdict.
 

@@ -20,7 +20,12 @@ from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
-from wattloop_operator.reconcile.attempt.report_effect import max_gpus, progress_after, progress_after_output
+from wattloop_operator.reconcile.attempt.report_effect import (
+    is_of_unknown_process,
+    max_gpus,
+    progress_after,
+    progress_after_output,
+)
 from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
 from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reporting.cost_reviews import CostReviews
@@ -53,12 +58,14 @@ class ReceivedReport:
         at: When it was received.
         pod_uid: UID of the pod that sent it; empty if no pod did.
         energies: The agents' reports about its attempt; None if they were not read.
+        superseded: Whether its process was started again since.
     """
 
     report: Report | OutputReport | PodLimitState
     at: datetime
     pod_uid: str = ""
     energies: tuple[PodEnergy, ...] | None = None
+    superseded: bool = False
 
 
 class ReportService:
@@ -154,6 +161,28 @@ class ReportService:
         """
         self.writer.merge(namespace, name, ReceivedReport(seen, self._utc_now()))
 
+    def receive_undelivered(
+        self, namespace: str, name: str, reports: Sequence[Report], pod_uid: str, *, superseded: bool
+    ) -> None:
+        """Merge reports that a pod of the recurrence has left, and write them before this returns.
+
+        Args:
+            namespace: Namespace of the recurrence.
+            name: Its name.
+            reports: The reports.
+            pod_uid: UID of the pod.
+            superseded: Whether their processes were started again since.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; they may be merged again.
+        """
+        now = self._utc_now()
+        # What the agents have measured by now is not what they had measured at these reports.
+        received = [ReceivedReport(each, now, pod_uid, energies=(), superseded=superseded) for each in reports]
+        self.writer.merge_at_once(namespace, name, received)
+
     def present_answer(self, namespace: str, name: str, report: Report) -> Answer:
         """The answer to a report that was received before, with a verdict that may have been made since.
 
@@ -222,6 +251,9 @@ class ReportService:
             progress = self._with_agent_readings(recurrence, progress, received)
             # A reading of the GPUs alone shows nothing of the training.
             return with_heartbeat(recurrence, progress, 0, received.at) if report.position else progress
+        if received.superseded and is_of_unknown_process(before, report):
+            # Those that followed it have reported, and it would be taken to follow them.
+            return before
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
         progress = with_recent_power(before, progress, report.gpus, received.at)

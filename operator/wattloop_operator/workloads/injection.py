@@ -13,7 +13,7 @@ from typing import Any
 
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
-from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX, RunEnvironment
+from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX, TERMINATION_MESSAGE_VARIABLE, RunEnvironment
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.batch_size_policy import DecisionKind
@@ -45,6 +45,8 @@ KUBEFLOW_AUTHORITY = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 GRACE_SECONDS = 5
 # With this policy the pod's status has the end of the log of a container that failed.
 LOG_ON_ERROR = "FallbackToLogsOnError"
+# Kubernetes' default of `terminationMessagePath`.
+TERMINATION_MESSAGE_PATH = "/dev/termination-log"
 
 
 class TemplateError(ValueError):
@@ -60,6 +62,7 @@ class RunAddresses:
         token_file: Path of its token.
         certificate_authority_file: Path of the certificates to verify the reporting API with.
         agent_socket: Path of the node agent's socket; empty: none.
+        termination_message: Path of the container's termination message; empty: it is not a container.
         models: Folder that replaces that of `spec.output`, a volume of the cluster; empty: that one.
     """
 
@@ -67,6 +70,7 @@ class RunAddresses:
     token_file: str = ""
     certificate_authority_file: str = ""
     agent_socket: str = ""
+    termination_message: str = ""
     models: str = ""
 
 
@@ -91,6 +95,7 @@ class ClusterAddresses:
             token_file=TOKEN_FILE if self.report_url else "",
             certificate_authority_file=CERTIFICATE_AUTHORITY_FILE if self.certificate_authority else "",
             agent_socket=f"{self.agent_folder}/{AGENT_SOCKET}" if self.agent_folder else "",
+            termination_message=TERMINATION_MESSAGE_PATH if self.report_url else "",
         )
 
 
@@ -131,7 +136,10 @@ def injection_of(
         # Only the client uses the socket; a process that sends no reports needs no token either.
         sends = recurrence.spec.reporting.sends_reports
         addresses = replace(addresses, agent_folder="") if sends else ClusterAddresses()
-    variables = run_variables(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
+    in_pod = addresses.in_pod()
+    if not recurrence.spec.reporting.uses_client:
+        in_pod = replace(in_pod, termination_message="")
+    variables = run_variables(job, recurrence, in_pod, devices, pods=_indexed_pods(job))
     grace_seconds = GRACE_SECONDS if recurrence.spec.reporting.is_ended_from_outside else None
     # Otherwise the log would be read as what the training wrote into its termination message.
     keeps_last_output = recurrence.spec.reporting.source is not ReportingSource.TERMINATION_MESSAGE
@@ -199,6 +207,7 @@ def run_environment(
         token_file=addresses.token_file,
         certificate_authority_file=addresses.certificate_authority_file,
         agent_socket=addresses.agent_socket,
+        termination_message_path=addresses.termination_message,
         pods=pods,
     )
 
@@ -312,6 +321,9 @@ def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: lis
             f"container {container.get('name')} sets {reserved[0]}: Wattloop sets the variables {PREFIX}… and changes "
             "none of yours; remove it or rename it"
         )
+    path = container.get("terminationMessagePath")
+    if path and TERMINATION_MESSAGE_VARIABLE in variables:
+        variables = {**variables, TERMINATION_MESSAGE_VARIABLE: str(path)}
     # Ours come first, so that the user's variables and args can use $(WATTLOOP_BATCH_SIZE).
     # $$( is the escape of $(: a parameter's value never refers to another variable.
     injected = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]

@@ -11,7 +11,7 @@ from typing import Any
 from wattloop.printable import printable
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
-from wattloop_operator.workloads.launcher_output import killed_ranks_in
+from wattloop_operator.workloads.container_status import container_statuses, output_of
 
 Pod = Mapping[str, Any]
 
@@ -139,7 +139,7 @@ def without_restarts(pod: Pod, container: str) -> Pod:
         >>> without_restarts({"status": {"containerStatuses": [container]}}, "node")["status"]["containerStatuses"]
         [{'name': 'node', 'lastState': {'terminated': {'exitCode': 3}}, 'state': {'terminated': {'exitCode': 3}}}]
     """
-    statuses = _container_statuses(pod)
+    statuses = container_statuses(pod)
     if not any(_was_restarted(each, container) for each in statuses):
         return pod
     first = [{**each} | {"state": each["lastState"]} if _was_restarted(each, container) else each for each in statuses]
@@ -151,21 +151,12 @@ def _was_restarted(status: Mapping[str, Any], container: str) -> bool:
     return status.get("name") == container and bool(crashed)
 
 
-def killed_ranks(pods: Iterable[Pod]) -> tuple[int, ...]:
-    """The ranks that were killed, by torchrun's last output where a container's termination message has it."""
-    terminations = (
-        (container.get("state") or {}).get("terminated") or {} for pod in pods for container in _container_statuses(pod)
-    )
-    found = (killed_ranks_in(str(each.get("message") or "")) for each in terminations if each.get("exitCode"))
-    return tuple(sorted({rank for ranks in found for rank in ranks}))
-
-
 def started_at(pods: Iterable[Pod]) -> datetime | None:
     """Start time of the first container of the pods."""
     starts = [
         time_of(state.get("startedAt"))
         for pod in pods
-        for status in _container_statuses(pod)
+        for status in container_statuses(pod)
         for state in _states(status)
     ]
     return min((start for start in starts if start is not None and start != NEVER), default=None)
@@ -184,8 +175,8 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
     current = [pod for pod, phase in phases if phase not in {"Succeeded", "Failed"} and not _is_deleted(pod)]
     if len(current) + sum(phase == "Succeeded" for _, phase in phases) < count:
         return None
-    states = [status.get("state") or {} for pod in current for status in _container_statuses(pod)]
-    if any(not _container_statuses(pod) for pod in current) or any("waiting" in state for state in states):
+    states = [status.get("state") or {} for pod in current for status in container_statuses(pod)]
+    if any(not container_statuses(pod) for pod in current) or any("waiting" in state for state in states):
         return None
     starts = (time_of(state["running"].get("startedAt")) for state in states if state.get("running"))
     return max((start for start in starts if start is not None), default=None)
@@ -218,9 +209,9 @@ def image_digest(pods: Iterable[Pod], container: str) -> str | None:
         pods: The pods of one workload.
         container: Name of the container.
     """
-    first = first_pods(pods, lambda pod: any(each.get("name") == container for each in _container_statuses(pod)))
+    first = first_pods(pods, lambda pod: any(each.get("name") == container for each in container_statuses(pod)))
     for pod in sorted(first, key=lambda each: str(each["metadata"].get("name"))):
-        for status in _container_statuses(pod):
+        for status in container_statuses(pod):
             digest = str(status.get("imageID") or "").rpartition("@")[2]
             if status.get("name") == container and re.fullmatch(IMAGE_DIGEST_PATTERN, digest):
                 return digest
@@ -241,7 +232,7 @@ def first_pods(pods: Iterable[Pod], trains: Callable[[Pod], bool]) -> list[Pod]:
     """
     # The first pod may start after the others: one without states counts until it is known whether it trains.
     found = [
-        pod for pod in pods if _may_be_rank_0(pod) and (trains(pod) or not (_container_statuses(pod) or has_ended(pod)))
+        pod for pod in pods if _may_be_rank_0(pod) and (trains(pod) or not (container_statuses(pod) or has_ended(pod)))
     ]
     first = min(map(_place, found), default=None)
     return [pod for pod in found if _place(pod) == first]
@@ -283,19 +274,13 @@ def has_failed(pod: Pod) -> bool:
 
 def started_containers(pod: Pod) -> frozenset[str]:
     """Names of the containers that have run, so that they have a log."""
-    return frozenset(str(status.get("name")) for status in _container_statuses(pod) if _states(status))
+    return frozenset(str(status.get("name")) for status in container_statuses(pod) if _states(status))
 
 
 def container_process(pod: Pod, container: str) -> str:
     """Identifies a container among all of its attempt: a container that is started again is another one."""
-    restarts = [each.get("restartCount") or 0 for each in _container_statuses(pod) if each.get("name") == container]
+    restarts = [each.get("restartCount") or 0 for each in container_statuses(pod) if each.get("name") == container]
     return f"{pod['metadata']['uid']}/{next(iter(restarts), 0)}"
-
-
-def termination_message(pod: Pod, container: str) -> str:
-    """What a container that has ended wrote into its termination log; the kubelet bounds it to 4 KiB."""
-    states = [each.get("state") or {} for each in _container_statuses(pod) if each.get("name") == container]
-    return next((str((state.get("terminated") or {}).get("message") or "") for state in states), "")
 
 
 def pod_wait(pods: Iterable[Pod]) -> PodWait:
@@ -334,7 +319,7 @@ def _waits(pod: Pod) -> Iterator[PodWait]:
     status, name = pod.get("status") or {}, (pod.get("metadata") or {}).get("name", "")
     if has_ended(pod):
         return
-    containers = (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod))
+    containers = (*(status.get("initContainerStatuses") or ()), *container_statuses(pod))
     waits = [(each, (each.get("state") or {}).get("waiting") or {}) for each in containers]
     for container, waiting in waits:
         if waiting.get("reason") and waiting["reason"] not in NORMAL_WAITS:
@@ -368,7 +353,7 @@ def _failure(pod: Pod) -> PodFailure | None:
         text = _joined(f"pod {name}: {target.get('reason') or DISRUPTION_TARGET}", target.get("message"))
         return PodFailure(Failure.DISRUPTED, time_of(target.get("lastTransitionTime")) or LATEST, text)
     if status.get("reason") in DISRUPTIONS:
-        ended = _ended(_container_statuses(pod))
+        ended = _ended(container_statuses(pod))
         at = min((time_of(each.terminated.get("finishedAt")) or LATEST for each in ended), default=LATEST)
         return PodFailure(Failure.DISRUPTED, at, _joined(f"pod {name}: {status['reason']}", status.get("message")))
     if status.get("reason") == "DeadlineExceeded":
@@ -389,7 +374,7 @@ def _failed_container(pod: Pod) -> EndedContainer | None:
     it and were ended with the pod.
     """
     status = pod.get("status") or {}
-    crashes = [each for each in _ended(_container_statuses(pod)) if each.terminated.get("exitCode") != 0]
+    crashes = [each for each in _ended(container_statuses(pod)) if each.terminated.get("exitCode") != 0]
     if crashes:
         return min(crashes, key=lambda each: time_of(each.terminated.get("finishedAt")) or LATEST)
     if status.get("phase") != "Failed" or started_containers(pod):
@@ -418,7 +403,7 @@ def _container_failure(pod: Pod, container: EndedContainer) -> PodFailure:
         time_of(terminated.get("finishedAt")) or LATEST,
         "; ".join(filter(None, (unhealthy, text))),
         exit_code=terminated.get("exitCode"),
-        output=str(terminated.get("message") or "") if started else "",
+        output=output_of(terminated) if started else "",
         log=f"kubectl logs {metadata.get('name', '')} {place}" if started else "",
     )
 
@@ -456,7 +441,7 @@ def _crash(container: str, terminated: Mapping[str, Any]) -> str:
 def _unhealthy(pod: Pod) -> str:
     devices = [
         f"{status.get('name')} {resource.get('resourceID')}"
-        for container in _container_statuses(pod)
+        for container in container_statuses(pod)
         for status in container.get("allocatedResourcesStatus") or ()
         for resource in status.get("resources") or ()
         if resource.get("health") == "Unhealthy"
@@ -466,10 +451,6 @@ def _unhealthy(pod: Pod) -> str:
 
 def _is_deleted(pod: Pod) -> bool:
     return (pod.get("metadata") or {}).get("deletionTimestamp") is not None
-
-
-def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:
-    return list((pod.get("status") or {}).get("containerStatuses") or ())
 
 
 def _states(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadPod, WorkloadState
+from wattloop_operator.workloads.container_status import killed_ranks, undelivered_reports
 from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import (
     Pod,
@@ -15,7 +16,6 @@ from wattloop_operator.workloads.pod_state import (
     bound_pods,
     has_ended,
     image_digest,
-    killed_ranks,
     started_at,
     unhealthy_devices,
     workload_pod,
@@ -74,6 +74,7 @@ def state_of(
         image_digest=image_digest(pods, container),
         may_run_again=observed.may_run_again,
         backs_off=observed.backs_off,
+        undelivered=undelivered_reports(pods),
     )
 
 

@@ -36,6 +36,7 @@ ENVIRONMENTS = st.builds(
     token_file=TEXTS,
     certificate_authority_file=TEXTS,
     agent_socket=TEXTS,
+    termination_message_path=TEXTS,
 )
 
 

@@ -159,6 +159,7 @@ def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> 
             clock=lambda: START,
             monotonic=_Clock(),
             reporter="test",
+            receive=lambda *_: None,
         )
         body = job().to_wire()
         body["metadata"]["resourceVersion"] = "1"

@@ -160,6 +160,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[_Server, _Clock, ClusterBackend]]:
                 clock=lambda: START,
                 monotonic=clock,
                 reporter="test",
+                receive=lambda *_: None,
             ),
         )
 

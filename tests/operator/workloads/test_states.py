@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattloop.wire.undelivered_reports import joined_message
 from wattloop_operator.api.template import Template
 from wattloop_operator.cluster.informer.stored_parts import job_part
-from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
+from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase, WorkloadPod
 from wattloop_operator.workloads.kinds import OTHER
 from wattloop_operator.workloads.kubernetes_job import KubernetesJob, needs_pods
 from wattloop_operator.workloads.workload_state import state_of
@@ -293,6 +294,46 @@ def test_the_output_of_a_failed_init_container_is_its_termination_message_and_it
     state = state_of(JOB, job(FAILED), [failed], "recurrence-uid")
     assert (state.exit_code, state.output) == (3, "cannot resolve data.example")
     assert state.log == "kubectl logs a-x -c init-0"
+
+
+# A rank that was killed, as torchrun prints it.
+KILLED = "  rank      : 2 (local_rank: 2)\n  exitcode  : -9 (pid: 7)\n"
+
+
+def test_undelivered_reports_in_a_termination_message_are_no_output() -> None:
+    left = joined_message("ImportError: no torch", "c-jH#")
+    state = state_of(JOB, job(FAILED), [pod(**terminated(1, message=left))], "recurrence-uid")
+    assert state.output == "ImportError: no torch"
+    assert state.undelivered == (UndeliveredReports("a-x", "None", "c-jH#"),)
+    only = state_of(JOB, job(FAILED), [pod(**terminated(1, message=joined_message("", "c-jH#")))], "recurrence-uid")
+    assert (only.output, only.killed_ranks) == ("", ())
+    after = state_of(JOB, job(FAILED), [pod(**terminated(1, message=joined_message(KILLED, KILLED)))], "recurrence-uid")
+    assert after.killed_ranks == (2,)
+
+
+def test_each_container_of_each_pod_leaves_its_own_reports_also_before_it_was_started_again() -> None:
+    def ended(text: str, start: str, end: str) -> dict[str, Any]:
+        times = {"startedAt": f"2026-03-01T10:{start}Z", "finishedAt": f"2026-03-01T10:{end}Z"}
+        return {"terminated": {"exitCode": 1, "message": joined_message("", text), **times}}
+
+    first, second = ended("first", "00:00", "00:00"), ended("second", "00:00", "05:00")
+    restarted = {"name": "train", "lastState": first, "state": second, "restartCount": 1}
+    own = {"name": "second", "lastState": {}, "state": ended("own", "00:00", "07:00")}
+    sidecar = {"name": "proxy", "state": {"running": {"startedAt": "2026-03-01T10:09:00Z"}}}
+    runs_on = {"running": {"startedAt": "2026-03-01T10:08:00Z"}}
+    again = {"name": "train", "lastState": ended("third", "06:00", "07:00"), "state": runs_on}
+    pods = [
+        pod("a-0", "Failed", containerStatuses=[restarted, own]),
+        pod("a-1", "Running", containerStatuses=[sidecar, again]),
+    ]
+    found = state_of(JOB, job(), pods, "recurrence-uid").undelivered
+    assert [(each.pod, each.packed, each.superseded) for each in found] == [
+        ("a-0", "first", True), ("a-0", "second", True), ("a-0", "own", False), ("a-1", "third", True),
+    ]  # fmt: skip
+    (alone,) = state_of(
+        JOB, job(), [pod("a-0", containerStatuses=[{"name": "train", "state": second}])], "u"
+    ).undelivered
+    assert not alone.superseded
 
 
 IMAGE = "registry.example/train:1"

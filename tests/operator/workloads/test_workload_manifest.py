@@ -207,6 +207,33 @@ def test_a_pod_gets_what_its_reporting_source_needs_and_no_more(
 
 
 @pytest.mark.parametrize(
+    ("source", "url", "paths"),
+    [
+        ("Push", "https://reports", ["/dev/termination-log", "/run/own"]),
+        ("Push", "", ["", ""]),
+        ("KubeflowTrainer", "https://reports", ["", ""]),
+        ("TerminationMessage", "https://reports", ["", ""]),
+    ],
+)
+def test_a_training_with_the_client_knows_the_termination_message_of_its_container(
+    source: str,
+    url: str,
+    paths: list[str],
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    own = {"name": "second", "image": "train:1", "terminationMessagePath": "/run/own"}
+    pod = {"containers": [{"name": "train", "image": "train:1"}, own]}
+    job = make_job(
+        template={"spec": {"template": {"spec": pod}}},
+        reporting={"source": source},
+        trainingContainers=["train", "second"],
+    )
+    found = manifest(job, recurrence_of(job), ClusterAddresses(url))["spec"]["template"]["spec"]["containers"]
+    assert [environment(each).termination_message_path for each in found] == paths
+
+
+@pytest.mark.parametrize(
     ("source", "given", "expected"),
     [("Push", None, None), ("TerminationMessage", None, None), ("Logs", None, 5), ("Logs", 40, 40), ("Logs", 0, 0)],
 )

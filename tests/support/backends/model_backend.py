@@ -9,12 +9,13 @@ once, and can be killed before or after any action.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
+from wattloop.wire.undelivered_reports import unpacked
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import Saving
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
@@ -23,7 +24,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
-from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.snapshot import Failure, Snapshot, UndeliveredReports, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.domain.training_attempt import ProgressRow, TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError, reconcile
@@ -179,6 +180,8 @@ class ModelBackend:
                 self.workloads[name] = replace(self.workloads[name], terminating=True)
             case actions.EndWorkload(recurrence):
                 self.workloads.pop(recurrence.metadata.name, None)
+            case actions.MergeUndelivered(recurrence, texts):
+                self._merge_undelivered(recurrence.metadata.name, texts)
             case actions.WriteRecurrenceStatus(recurrence, status):
                 self._write_status(recurrence, status)
             case actions.DeleteRecurrence(recurrence):
@@ -188,6 +191,13 @@ class ModelBackend:
                 self.job = self.job.model_copy(update={"status": status})
             case actions.EmitEvent():
                 self.events.append(action)
+
+    def _merge_undelivered(self, name: str, texts: Sequence[UndeliveredReports]) -> None:
+        for text in texts:
+            for received in unpacked(text.packed):
+                recurrence = self.recurrences[name]
+                self.merge(recurrence, with_stop_request(recurrence, progress_after(recurrence, received)))
+        self.workloads[name] = replace(self.workloads[name], undelivered=())
 
     def _create(self, recurrence: TrainingAttempt) -> None:
         name = recurrence.metadata.name

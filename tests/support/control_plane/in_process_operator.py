@@ -8,13 +8,18 @@ from typing import Any
 
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request, Transport
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.cluster.job_settings import ReportedObjects
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.learning.decision import sample_decision
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
@@ -143,6 +148,10 @@ class InProcessOperator:
         self.api = ClusterApi(self.transport)
         self.cache = ObjectCache()
         addresses = ClusterAddresses(report_url=self._report_url)
+        authorizer = ClusterAuthorizer(self.api, TokenReviews(self.api, time.monotonic), time.monotonic)
+        reports = ReportService(
+            StoredProgress(ReportedObjects(self.api).recurrence, self.store.attempt_progress, self.clock), authorizer
+        )
         return ClusterBackend(
             api=self.api,
             cache=self.cache,
@@ -152,5 +161,6 @@ class InProcessOperator:
             clock=self.clock,
             monotonic=self.clock.monotonic,
             reporter=f"test-{self.starts}",
+            receive=reports.receive_undelivered,
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
         )

@@ -78,9 +78,9 @@ class Kubelet:
         self._bind(pod)
         return self._report(pod, "Running", {"running": {"startedAt": _now()}})
 
-    def succeed(self, pod: Object) -> Object:
-        """End the pod's containers with exit code 0."""
-        return self._end(pod, "Succeeded", exit_code=0, reason="Completed")
+    def succeed(self, pod: Object, *, message: str = "") -> Object:
+        """End the pod's containers with exit code 0 and a termination message."""
+        return self._end(pod, "Succeeded", exit_code=0, reason="Completed", message=message)
 
     def fail(self, pod: Object, *, exit_code: int = 1, reason: str = "Error", message: str = "") -> Object:
         """End the pod's containers with an exit code, a kubelet's reason and a termination message."""

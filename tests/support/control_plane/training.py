@@ -50,7 +50,14 @@ class Training:
         self.environment = RunEnvironment.read(environment_of(self.pod))
         token = self.folder / f"{self.pod['metadata']['uid']}.token"
         token.write_text(self.token_of_pod(self.pod, AUDIENCE))
-        self.channel = ReportChannel(self.url or self.environment.report_url, str(token))
+        # As the kubelet makes it when the container starts.
+        self.termination_message = self.folder / f"{self.pod['metadata']['uid']}.message"
+        self.termination_message.touch()
+        self.channel = ReportChannel(
+            self.url or self.environment.report_url,
+            str(token),
+            termination_message_path=str(self.termination_message) if self.environment.termination_message_path else "",
+        )
         self._sequence = 0
 
     def report(

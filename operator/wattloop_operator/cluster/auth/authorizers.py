@@ -18,6 +18,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
 from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError
+from wattloop_operator.workloads.injection import AUDIENCE
 from wattloop_operator.workloads.kinds import kind_named
 from wattloop_operator.workloads.ownership import (
     JOB,
@@ -190,6 +191,39 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
     return is_controlled_by(
         pod["metadata"], root, _between(recurrence), lambda each: controller_at_server(api, namespace, each)
     )
+
+
+def running_pod(api: ClusterApi, recurrence: tuple[str, str], pod: str, pod_uid: str) -> Body | None:
+    """A pod that runs a recurrence, as the server has it now; None if it is gone or does not run it.
+
+    Args:
+        api: The API server.
+        recurrence: Namespace and name of the TrainingRecurrence.
+        pod: Name of the pod.
+        pod_uid: Its UID.
+
+    Raises:
+        RejectedError: The API server rejects the request.
+        OperationError: The API server does not answer now.
+    """
+    found, current = api.find(TRAINING_RECURRENCES, *recurrence), api.find(PODS, recurrence[0], pod)
+    if found is None or current is None or current["metadata"]["uid"] != pod_uid:
+        return None
+    return current if runs(api, current, found) else None
+
+
+def has_report_token(pod: Body) -> bool:
+    """Whether a pod gets a token for reports: only the controllers of recurrences' workloads may create such a pod.
+
+    Example:
+        >>> token = {"serviceAccountToken": {"audience": AUDIENCE, "path": "token"}}
+        >>> volume = {"name": "reports", "projected": {"sources": [token]}}
+        >>> has_report_token({"spec": {"volumes": [volume]}}), has_report_token({"spec": {}})
+        (True, False)
+    """
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    sources = (source for volume in volumes for source in (volume.get("projected") or {}).get("sources") or ())
+    return any((each.get("serviceAccountToken") or {}).get("audience") == AUDIENCE for each in sources)
 
 
 def controller_at_server(api: ClusterApi, namespace: str, owner: Body) -> Body:

@@ -33,6 +33,11 @@ def ends_after(before: Progress, report: Report) -> dict[str, object]:
     return {"ended_ranks": f"{ended | bit:x}", "first_failure": first}
 
 
+def has_ended_by_report(progress: Progress) -> bool:
+    """Whether rank 0 has reported its end, also by an exception such as that of `sys.exit`."""
+    return bool(int(progress.ended_ranks, 16) & 1)
+
+
 def first_failed(progress: Progress, workload: WorkloadState) -> str:
     """The rank that failed first, or those that may have, as text; empty if nothing is known.
 

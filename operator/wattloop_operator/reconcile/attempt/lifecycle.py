@@ -19,6 +19,7 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import (
     Action,
     EndWorkload,
+    MergeUndelivered,
     ReconcileResult,
     StartWorkload,
     WriteRecurrenceStatus,
@@ -62,9 +63,9 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: dateti
         return ReconcileResult(tuple(_after_outcome(snapshot, recurrence, now)))
     if workload is None and not snapshot.was_started(recurrence):
         return ReconcileResult(_start_actions(snapshot, recurrence, now))
-    replaced = "" if workload is None else _replaced(snapshot, recurrence, workload)
-    if replaced:
-        return ReconcileResult((_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now),))
+    first = None if workload is None else _before_assessment(snapshot, recurrence, workload, now)
+    if first is not None:
+        return ReconcileResult((first,))
     written, recurrence = recurrence.status, _with_valid_times(recurrence, now)
     assessment = assess(
         recurrence,
@@ -101,6 +102,21 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: dateti
         return ReconcileResult(ends, min(filter(None, (until, summary_at)), default=None))
     status = status.model_copy(update={"progress": summary_of(recurrence)})
     return ReconcileResult((WriteRecurrenceStatus(recurrence, status), *ends), until)
+
+
+def _before_assessment(
+    snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState, now: datetime
+) -> Action | None:
+    """What precedes the question of how an attempt has ended: another one takes its place, or reports were left."""
+    replaced = _replaced(snapshot, recurrence, workload)
+    if replaced:
+        return _write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now)
+    if not (workload.undelivered and workload.owned and recurrence.spec.reporting.uses_client):
+        return None
+    if recurrence.status.workload_ref is None:
+        # By this reference alone a pod is known to run the attempt.
+        return WriteRecurrenceStatus(recurrence, _status_without_outcome(recurrence, workload, snapshot.devices, now))
+    return MergeUndelivered(recurrence, workload.undelivered)
 
 
 def _after_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> Iterator[Action]:

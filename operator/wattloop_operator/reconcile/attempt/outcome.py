@@ -20,7 +20,7 @@ from wattloop_operator.domain.training_output import OutputReader, OutputReading
 from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
-from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
+from wattloop_operator.reconcile.attempt.ended_ranks import first_failed, has_ended_by_report
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
@@ -128,18 +128,18 @@ def _unseen_end(
 ) -> Ended | None:
     """The result of a training that ended while reports could not be received; None of any other one.
 
-    The client's last report says that nothing follows. Without it, and without an end by what was reported before, how
-    far the training came is not known.
+    The client's last report says that nothing follows; what was left of it in a pod is merged by now. Without it, and
+    without an end by what was reported before, how far the training came is not known.
     """
     ended_at = workload.ended_at
     if observed_since is None or ended_at is None or ended_at >= observed_since:
         return None
-    is_known = progress.reached or progress.stop_requested or progress.finished
+    is_known = progress.is_ending or has_ended_by_report(progress)
     if is_known or not recurrence.spec.reporting.uses_client or (progress.epoch or 0) >= recurrence.spec.max_epochs:
         return None
     text = (
         f"it ended at {format_time(ended_at)}, while the operator or its database was away (until "
-        f"{format_time(observed_since)}), so its last reports are not known; nothing is learned from it"
+        f"{format_time(observed_since)}), and no pod has its last report; nothing is learned from it"
     )
     return Ended(Result.DISRUPTED, text)
 
@@ -168,7 +168,7 @@ def _failed(
     places_before: Collection[str],
     now: datetime,
 ) -> Ended:
-    if progress.reached or progress.stop_requested:
+    if progress.reached or progress.stop_requested or progress.diverged:
         return _from_reports(recurrence, progress)
     if workload.failure is Failure.DISRUPTED:
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
@@ -254,13 +254,13 @@ def _hung(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadSta
 
 
 def _stopped(recurrence: TrainingAttempt, progress: Progress) -> Ended:
+    told = progress.stop_reason
     if progress.diverged:
-        # It may have been asked to stop for another reason before.
-        is_told = progress.stop_reason.startswith(DIVERGED)
-        before = "" if is_told else f"{divergence_reason(recurrence, progress)}; before, "
-        return Ended(Result.DIVERGED, f"{before}{progress.stop_reason}")
+        # It may have been asked to stop for another reason before, or not at all, while reports were lost.
+        reason = "" if told.startswith(DIVERGED) else divergence_reason(recurrence, progress)
+        return Ended(Result.DIVERGED, "; before, ".join(filter(None, (reason, told))))
     result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
-    return Ended(result, progress.stop_reason)
+    return Ended(result, told)
 
 
 def _running(
@@ -300,7 +300,7 @@ def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
         return Ended(Result.REACHED, text)
     # One that ran all its epochs before it could be stopped is a whole run.
     is_whole = (progress.epoch or 0) >= recurrence.spec.max_epochs
-    if progress.stop_requested and (progress.diverged or not is_whole):
+    if progress.diverged or (progress.stop_requested and not is_whole):
         return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting

@@ -125,6 +125,19 @@ def max_gpus(recurrence: TrainingAttempt) -> int:
     return min(MAX_GPUS_PER_DEVICE * recurrence.status.devices or MAX_GPUS_OF_ATTEMPT, MAX_GPUS_OF_ATTEMPT)
 
 
+def is_of_unknown_process(before: Progress, report: Report) -> bool:
+    """Whether a report is of a process of rank 0 that has not reported before, and another one has.
+
+    Example:
+        >>> known = Progress(processes=(ReportingProcess(id="a"),))
+        >>> first, second = (Report(process=name, sequence=1, epoch=0.0) for name in "ab")
+        >>> [is_of_unknown_process(known, each) for each in (first, second)], is_of_unknown_process(Progress(), first)
+        ([False, True], False)
+    """
+    known = {each.id for each in before.processes}
+    return report.rank == 0 and bool(known) and report.process not in known
+
+
 def _place_of(processes: Sequence[ReportingProcess], report: Report) -> int | None:
     """The place among the processes of rank 0 of the one that sent a report; None if the report is not new.
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import ModelBackend, report
+from wattloop.wire.undelivered_reports import packed, unpacked
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
+from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Observation, Outcome
 
@@ -289,3 +290,68 @@ def test_a_training_that_ended_while_nothing_could_be_received_has_no_result_tha
     if result is Result.DISRUPTED:
         assert "while the operator or its database was away" in status.message
         assert learned(backend) == ()
+
+
+def left_behind(**fields: Any) -> tuple[UndeliveredReports, ...]:
+    """What a process that could not deliver its last report left in its pod."""
+    return (UndeliveredReports("digits-0-abc", "pod-uid", packed([replace(report(**fields), process="p")])),)
+
+
+@pytest.mark.parametrize(
+    ("last", "failure", "result"),
+    [
+        ({"metric": 0.95, "finished": True}, None, Result.REACHED),
+        ({"metric": 0.85, "finished": True}, None, Result.EXHAUSTED),
+        ({"metric": 0.85, "failure": "SystemExit"}, None, Result.EXHAUSTED),
+        ({"metric": 0.85}, None, Result.DISRUPTED),
+        ({"metric": 0.95, "finished": True}, Failure.CRASHED, Result.REACHED),
+        ({"metric": 0.85, "failure": "ImportError"}, Failure.CRASHED, Result.SCRIPT_ERROR),
+        ({"diverged": True, "finished": True}, None, Result.DIVERGED),
+    ],
+)
+def test_what_a_training_left_in_its_pod_while_nothing_could_be_received_decides_its_outcome(
+    backend_with: Callable[..., ModelBackend], last: dict[str, Any], failure: Failure | None, result: Result
+) -> None:
+    """One that ended by itself without its last report, as by os._exit, may have gone on after the report before."""
+    backend = backend_with(**NEVER_RETRY)
+    name = backend.start_attempt()
+    backend.report(name, process="p", sequence=1, epoch=2, metric=0.75, joules=2000.0, seconds=20.0)
+    failed_as = last.pop("failure", "")
+    last = {"sequence": 9, "epoch": 8, "joules": 9000.0, "seconds": 90.0} | last
+    backend.end_workload(name, failure, exit_code=None if failure is None else 1)
+    (text,) = left_behind(**last)
+    (left,) = unpacked(text.packed)
+    text = replace(text, packed=packed([replace(left, failure=failed_as)]))
+    backend.workloads[name] = replace(backend.workloads[name], undelivered=(text,))
+    backend.advance(3600)
+    backend.observed_since = backend.now
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result is result
+    assert status.epochs == 8
+    assert status.usage is not None
+    assert float(status.usage.gpu_energy_joules) == 9000.0
+    assert len(backend.records) == 1
+
+
+def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_another_kind_of_source(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    """The operator was killed between the start of the workload and its next status."""
+    for source, result in (("Push", Result.REACHED), ("Logs", Result.MISSING_METRIC)):
+        backend = backend_with(**NEVER_RETRY, reporting={"source": source})
+        backend.reconcile()
+        (name,) = backend.workloads
+        backend.run_workload(name)
+        backend.end_workload(name)
+        left = left_behind(sequence=9, epoch=8, metric=0.95, finished=True)
+        backend.workloads[name] = replace(backend.workloads[name], undelivered=left)
+        recurrence = backend.recurrences[name]
+        status = recurrence.status.model_copy(update={"workload_ref": None})
+        backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+        backend.advance(3600)
+        backend.observed_since = backend.now
+        backend.reconcile()
+        backend.advance(60)
+        backend.reconcile()
+        assert backend.recurrences[name].status.result is result
