@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -87,20 +86,27 @@ def test_the_monitor_ends_when_a_part_of_it_has_ended(agent_fixture: AgentFixtur
 
 
 @pytest.fixture
-def health(tmp_path: Path) -> Iterator[str]:
+def url() -> Iterator[str]:
+    """An agent that grants no leases, by its HTTP endpoints."""
     port = free_port()
-    stop = serve(Address("127.0.0.1", port), CollectorRegistry(), EnergyEvents(Ledger()))
-    yield f"http://127.0.0.1:{port}/healthz"
+    address = Address("127.0.0.1", port)
+    stop = serve(address, CollectorRegistry(), EnergyEvents(Ledger()), not_ready=lambda: "no driver")
+    yield f"http://127.0.0.1:{port}"
     stop()
 
 
-def test_the_agents_health_names_the_part_that_has_ended(health: str) -> None:
-    assert httpx.get(health).text == "ok\n"
+def test_an_agent_that_grants_no_leases_is_live_and_not_ready_with_the_reason(url: str) -> None:
+    live, ready = (httpx.get(f"{url}/{name}") for name in ("healthz", "readyz"))
+    assert (live.status_code, live.text) == (200, "ok\n")
+    assert (ready.status_code, ready.text) == (503, "no driver\n")
+
+
+def test_the_agents_health_names_the_part_that_has_ended(url: str) -> None:
     thread = WatchedThread(lambda: None, "nvml")
     try:
         thread.start()
         thread.join()
-        answer = httpx.get(health)
+        answer = httpx.get(f"{url}/healthz")
         assert (answer.status_code, answer.text) == (503, "the thread nvml has ended\n")
     finally:
         thread.release()

@@ -59,6 +59,25 @@ def holds(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     return True
 
 
+def probed(agent_fixture: AgentFixture) -> tuple[int, str]:
+    """The exit code of the liveness probe of the power controller's container, and what it says."""
+    path = str(agent_fixture.folder / "power-controller.sock")
+    command = [sys.executable, "-m", "wattloop_agent.power_controller.probe", path]
+    done = subprocess.run(command, env=agent_fixture.environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_the_probe_of_the_power_controller_fails_exactly_while_it_does_not_answer(agent_fixture: AgentFixture) -> None:
+    assert probed(agent_fixture)[0] == 1
+    with part(agent_fixture, "power-controller") as power_controller:
+        until(lambda: probed(agent_fixture) == (0, ""), "it answers")
+        power_controller.send_signal(signal.SIGSTOP)
+        code, problem = probed(agent_fixture)
+        assert (code, problem.endswith(": the power controller does not answer: timed out\n")) == (1, True)
+        power_controller.send_signal(signal.SIGCONT)
+        until(lambda: probed(agent_fixture) == (0, ""), "it answers again")
+
+
 def test_the_parts_connect_in_any_order_of_start(agent_fixture: AgentFixture) -> None:
     with part(agent_fixture, "monitor"), part(agent_fixture, "power-controller"):
         connected(agent_fixture).close()

@@ -48,6 +48,11 @@ class AgentState:
     bounds: BoundsFile
     pusher: Pusher | None = None
 
+    def not_ready(self) -> str:
+        """Why the agent grants no leases; empty if it does."""
+        state = self.lease_tracker.status.state
+        return state if state != "ready" else self.sampler.problem
+
 
 class AgentCollector(Collector):
     """Converts the monitor's state into metric families.
@@ -147,7 +152,7 @@ class AgentCollector(Collector):
             push = state.pusher.state
             yield "wattloop_agent_push_age_seconds", (), _age(push.delivered_seconds)
             yield "wattloop_agent_push_failures", (), push.failures
-        not_ready = status.state if status.state != "ready" else state.sampler.problem
+        not_ready = state.not_ready()
         yield "wattloop_agent_ready", (not_ready or "ready",), float(not not_ready)
         warning = "; ".join(each for each in (status.warning, state.bounds.problem) if each)
         yield "wattloop_agent_warning", (warning,), float(bool(warning))
@@ -162,7 +167,7 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     limiter = ConnectionLimiter()
     registry.register(AgentCollector(state, socket.gethostname(), limiter))
-    return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), limiter)
+    return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), limiter, not_ready=state.not_ready)
 
 
 def _values(

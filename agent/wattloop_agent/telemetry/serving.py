@@ -1,4 +1,4 @@
-"""The agent's HTTP endpoints: Prometheus metrics, energy events, and a health check."""
+"""The agent's HTTP endpoints: Prometheus metrics, energy events, liveness and readiness."""
 
 from __future__ import annotations
 
@@ -23,12 +23,17 @@ from wattloop_agent.telemetry.bounded_server import (
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 
 METRICS_PATHS = ("/metrics", "/")
-HEALTH_PATH = "/healthz"
+HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 def serve(
-    address: Address, registry: CollectorRegistry, events: EnergyEvents, limiter: ConnectionLimiter | None = None
+    address: Address,
+    registry: CollectorRegistry,
+    events: EnergyEvents,
+    limiter: ConnectionLimiter | None = None,
+    *,
+    not_ready: Callable[[], str] = str,
 ) -> Callable[[], None]:
     """Serve the endpoints until the returned function is called.
 
@@ -37,6 +42,7 @@ def serve(
         registry: Metrics of ``/metrics``.
         events: Energy events.
         limiter: Limits of the server's connections; default: a new one.
+        not_ready: Why the agent cannot do its work, although a restart does not help; empty if it can.
 
     Raises:
         OperationError: Listening on the address failed.
@@ -45,7 +51,7 @@ def serve(
     class Handler(_Handler):
         pass
 
-    Handler.exposition, Handler.events = _Exposition(registry), events
+    Handler.exposition, Handler.events, Handler.not_ready = _Exposition(registry), events, staticmethod(not_ready)
     kind = BoundedServerOnV6 if ":" in address.host else BoundedServer
     try:
         server = kind((address.host, address.port), Handler, ConnectionLimiter() if limiter is None else limiter)
@@ -92,6 +98,7 @@ class _Exposition:
 class _Handler(BoundedHandler):
     exposition: _Exposition
     events: EnergyEvents
+    not_ready: Callable[[], str]
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self.server.limiter.request_received(self.connection, time.monotonic())
@@ -102,11 +109,11 @@ class _Handler(BoundedHandler):
             accepted = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
             headers, body = self.exposition.render(address.query, *accepted)
             self._respond(200, headers, body)
-        elif address.path == HEALTH_PATH:
-            problem = threads.problem()
+        elif address.path in {HEALTH_PATH, READY_PATH}:
+            problem = threads.problem() or (self.not_ready() if address.path == READY_PATH else "")
             self._respond(503 if problem else 200, _TEXT, f"{problem or 'ok'}\n".encode())
         else:
-            paths = f"{METRICS_PATHS[0]}, {energy_events.PATH} and {HEALTH_PATH}"
+            paths = f"{METRICS_PATHS[0]}, {energy_events.PATH}, {HEALTH_PATH} and {READY_PATH}"
             self._respond(404, _TEXT, f"not found; the paths are {paths}\n".encode())
 
     def _respond(self, status: int, headers: dict[str, str], body: bytes) -> None:

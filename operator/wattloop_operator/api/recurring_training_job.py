@@ -209,11 +209,26 @@ class RecurringTrainingJob(ApiModel):
         short_name="rtj",
         scope=Scope.NAMESPACED,
         columns=(
-            PrinterColumn("Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one"),
+            # Without -o wide they fit a terminal of 80 characters.
             PrinterColumn("State", ".status.state", "Waiting, Running, Failing, Suspended, Unreachable, or Complete"),
             PrinterColumn("Failure", ".status.failure", "Why runs fail"),
-            PrinterColumn("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
-            PrinterColumn("Best", ".status.best.batchSize", "Batch size with the lowest expected cost", "integer"),
+            PrinterColumn(
+                "Cost saved", _saving_text(SavingName.COST), "Cost saved so far, relative to the default configuration"
+            ),
+            PrinterColumn("Next run", ".status.next.time", "Start of the next run"),
+            PrinterColumn(
+                "Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one", wide=True
+            ),
+            PrinterColumn(
+                "Batch",
+                ".status.recentRecurrences[0].batchSize",
+                "Batch size of the latest run",
+                "integer",
+                wide=True,
+            ),
+            PrinterColumn(
+                "Best", ".status.best.batchSize", "Batch size with the lowest expected cost", "integer", wide=True
+            ),
             PrinterColumn(
                 "Next batch",
                 ".status.next.batchSize",
@@ -227,14 +242,10 @@ class RecurringTrainingJob(ApiModel):
                 "What that is expected to save, relative to the default configuration",
                 wide=True,
             ),
-            PrinterColumn("Energy", f"{ENDED}.energy", "Energy of the latest run"),
-            PrinterColumn("Metric", f"{ENDED}.metric", "Last value of the metric in the latest run"),
-            PrinterColumn(
-                "Cost saved", _saving_text(SavingName.COST), "Cost saved so far, relative to the default configuration"
-            ),
+            PrinterColumn("Energy", f"{ENDED}.energy", "Energy of the latest run", wide=True),
+            PrinterColumn("Metric", f"{ENDED}.metric", "Last value of the metric in the latest run", wide=True),
             PrinterColumn("Energy saved", _saving_text(SavingName.ENERGY), "Energy saved so far", wide=True),
             PrinterColumn("Time saved", _saving_text(SavingName.TIME), "Time saved so far", wide=True),
-            PrinterColumn("Next run", ".status.next.time", "Start of the next run"),
             PrinterColumn(
                 "Plan",
                 '.status.conditions[?(@.type=="PlanAvailable")].message',
@@ -244,8 +255,7 @@ class RecurringTrainingJob(ApiModel):
             PrinterColumn("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
             PrinterColumn("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
             PrinterColumn("Runs", ".status.totals.recurrences", "Number of recurrences so far", "integer", wide=True),
-            PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether runs start and succeed"),
-            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date", wide=True),
             PrinterColumn(
                 "Message", '.status.conditions[?(@.type=="Ready")].message', "Why the job is not ready", wide=True
             ),

@@ -101,7 +101,7 @@ def test_an_unknown_path_is_answered_with_the_known_ones(address: Address) -> No
     with requested(address, "/v1/energy/event") as response:
         assert (response.status, response.read()) == (
             404,
-            b"not found; the paths are /metrics, /v1/energy/events and /healthz\n",
+            b"not found; the paths are /metrics, /v1/energy/events, /healthz and /readyz\n",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart.rendering import TO_LOOK_AT, at, chosen, render
+from support.chart.rendering import ABSENT, TO_LOOK_AT, at, chosen, render
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand
 from wattloop_agent import agent_settings
@@ -138,6 +138,25 @@ def test_only_the_power_controller_may_change_a_gpu(helm: ClusterCommand, tmp_pa
     assert monitor["allowPrivilegeEscalation"] is False
     assert at(daemon_set, "spec.template.spec.automountServiceAccountToken") is False
     assert at(daemon_set, "spec.template.spec.containers[monitor].resources.limits").keys() == {"memory"}
+
+
+def test_every_container_has_a_probe_of_its_life_and_readiness_means_something_else(
+    helm: ClusterCommand, tmp_path: Path
+) -> None:
+    probes = {}
+    for item in render(helm, {"ui": {"enabled": True}}, tmp_path):
+        if item["kind"] in {"Deployment", "DaemonSet"}:
+            for container in item["spec"]["template"]["spec"]["containers"]:
+                handlers = (container.get(f"{kind}Probe", {}) for kind in ("liveness", "readiness"))
+                probes[container["name"]] = [at(each, "httpGet.path") for each in handlers]
+                assert "livenessProbe" in container
+    # The readiness of the monitor is that of the power controller, which has no port.
+    assert probes == {
+        "operator": ["/healthz", "/readyz?exclude=database"],
+        "ui": ["/healthz", "/readyz"],
+        "monitor": ["/healthz", "/readyz"],
+        "power-controller": [ABSENT, ABSENT],
+    }
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])

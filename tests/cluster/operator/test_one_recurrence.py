@@ -43,7 +43,7 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(driven: DrivenJob, k
     assert of_job["recentRecurrences"][0]["gpuEnergyJoules"] == "4000"
     records = driven.operator.store.observations.of_name(namespace, driven.key.name)
     assert [record.result for record in records] == ["Reached"]
-    shown = kubectl("get", "rtj", driven.key.name, namespace=namespace)
+    shown = kubectl("get", "rtj", driven.key.name, "--output=wide", namespace=namespace)
     assert shown.splitlines()[0].split("  ")[0] == "NAME"
     assert "0.001111 kWh" in shown
     assert "Reached" in kubectl("get", "trec", namespace=namespace)

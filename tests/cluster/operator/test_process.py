@@ -120,12 +120,10 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
             f"{request} recurrences to reach their target",
         )
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
-    columns = ("STATE", "BATCH", "ENERGY", "METRIC", "COST SAVED", "NEXT RUN")
+    columns = ("STATE", "COST SAVED", "NEXT RUN")
     assert [column for column in columns if column not in header] == []
-    cells = row.split()
-    assert cells[0] == "digits"
-    assert cells[1:3] == ["Optimize", "Waiting"]
-    assert cells[3] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
+    assert max(len(header), len(row)) <= 80
+    assert row.split()[:2] == ["digits", "Waiting"]
     assert "T02:00:00Z" in row or "T01:00:00Z" in row, "the next run is at 3 in Paris"
     recurrences = kubectl("get", "trec", namespace=namespace).splitlines()[1:]
     assert len(recurrences) == 3
