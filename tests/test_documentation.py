@@ -178,3 +178,43 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
         r"`((?:client|operator|agent|planner|simulator|tests|docs|helm|images|benchmarks)/[\w./-]+)`", page.read_text()
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+# What users run or read elsewhere: messages, --help, Events, the chart and its notes, alerts, schemas, examples.
+NAMING = ["client", "operator", "agent", "planner", "simulator", "helm", "crds", "images", "examples", "Makefile"]
+NAMED_PAGE = re.compile(r"""\bdocs/([\w/-]+\.md)(?:#([\w-]+)|, \\?"([^"\\]+)\\?")?""")
+HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
+
+
+def named_pages(text: str) -> set[tuple[str, str]]:
+    """The pages below docs/ that a text names, and the anchor of the heading if it names one."""
+    return {(page, anchor or slug(heading)) for page, anchor, heading in NAMED_PAGE.findall(text)}
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading on the site and where the repository is browsed."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_a_page_is_found_however_a_text_names_it() -> None:
+    text = 'see docs/kueue.md; docs/monitoring.md#wattloopnoleader, docs/internals/frequency.md, "Real profiles"'
+    assert named_pages(text) == {
+        ("kueue.md", ""), ("monitoring.md", "wattloopnoleader"), ("internals/frequency.md", "real-profiles"),
+    }  # fmt: skip
+
+
+def test_every_page_and_heading_exists_that_a_message_the_chart_or_code_names() -> None:
+    listed = subprocess.run(["git", "ls-files", *NAMING], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wrong = []
+    for file in listed.split():
+        path = ROOT / file
+        if not path.is_file() or path.suffix in {".npz", ".ipynb", ".png"}:
+            continue
+        # A sentence may go on in the next string or the next line of a comment.
+        text = re.sub(r'"?\s*\n\s*(?:#|//)?\s*f?"?', " ", path.read_text(encoding="utf-8", errors="replace"))
+        for page, anchor in named_pages(text):
+            target = ROOT / "docs" / page
+            headings = HEADING.findall(target.read_text(encoding="utf-8")) if target.is_file() else []
+            if not headings or (anchor and anchor not in map(slug, headings)):
+                wrong.append(f"{file}: docs/{page}{anchor and '#'}{anchor}")
+    assert wrong == []

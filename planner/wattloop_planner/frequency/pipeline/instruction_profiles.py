@@ -184,7 +184,7 @@ def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: 
 
 
 def _anomalies(options: tuple[Option, ...]) -> list[str]:
-    """Anomalies of one instruction's measurements (docs/internals/frequency.md, "Real profiles")."""
+    """Anomalies of one instruction's measurements (docs/internals/frequency.md, "Files")."""
     if len(options) == 1:
         return [f"one frequency only ({_described(options[0])}), so it cannot be slowed down"]
     notes = []
