@@ -84,7 +84,11 @@ _NAME_GROUP, _NUMBER_GROUP = 1, 2
 # More values in a line are not looked at, which bounds the time for a line that a tenant wrote.
 _MAX_VALUES = 16
 _MAX_WORDS_CHARACTERS = 100
-_WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?|[\w-]+'s)\s+$")
+_WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-?[A-Za-z0-9]+)?|[\w-]+'s)\s+$")
+# "class 0 accuracy", "task A - accuracy": of a part of the data.
+_OF_PART = re.compile(r"(?i)\b((?:class|label|category|task|head|client|group)[\s_#:=]{0,3}[\w.]{1,40})[\s:|-]{1,4}$")
+# What is aimed at, and not measured.
+_AIMS = {"target", "goal", "desired", "required", "threshold", "expected", "chance"}
 # An earlier evaluation, as in "best val accuracy".
 _RECORDS = {"best", "highest", "lowest", "max", "min", "previous", "last"}
 # "best metric, acc: 0.9", "best model so far: acc 0.9".
@@ -266,6 +270,10 @@ class NamedMetric:
         if evaluation is not None:
             # What has no such word beside it is then of the training data: "accuracy: 0.99 val_accuracy: 0.71".
             by_word = {word: match for word, match in by_word.items() if _IS_EVALUATION.fullmatch(word)}
+        aim = next((word for word in by_word if word in _AIMS), "")
+        by_word = {word: match for word, match in by_word.items() if word not in _AIMS}
+        if aim and not by_word:
+            return NamedValue(doubt=f"as {aim} {self._name}, which is not measured: {_ALONE}", is_of_other_data=True)
         if not by_word:
             name = "" if evaluation is None else f", beside {evaluation.group(1)}"
             return NamedValue(doubt=f"of the training data{name}: {_TRAINING_REMEDY}", is_of_other_data=True)
@@ -292,20 +300,29 @@ class NamedMetric:
         if is_beyond or (self.is_fraction and _PERCENT.match(after)):
             return NamedValue(doubt=IN_PERCENT, is_certain=True)
         of_evaluation = self._names_evaluation or is_of_evaluation(before, after)
-        if is_of_step(text, before) and not of_evaluation:
-            return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}", is_of_other_data=True)
+        other_data = self._other_data(text, before, of_evaluation=of_evaluation)
+        if other_data:
+            return NamedValue(doubt=other_data, is_of_other_data=True)
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
             return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
         is_record = not _RECORDS.isdisjoint(_words_before(before)) or _OF_BEST.search(before) is not None
         bracket = _IN_BRACKETS.match(after)
-        # Beside a count of steps it is the average of all of them; else it may be a deviation.
-        if bracket is not None and step_count_of(text) is not None:
-            number = bracket.group(1) or bracket.group(2)
-            return NamedValue(number, is_record=is_record, is_of_evaluation=of_evaluation)
         other = bracket or _CHANGE.match(after)
         if other is None:
             return NamedValue(match.group(_NUMBER_GROUP), is_record=is_record, is_of_evaluation=of_evaluation)
+        # Beside a count of steps it is the average of all of them; else it may be a deviation.
+        if bracket is not None and step_count_of(text) is not None:
+            average = bracket.group(1) or bracket.group(2)
+            return NamedValue(average, is_record=is_record, is_of_evaluation=of_evaluation)
         return NamedValue(doubt=f"followed by {other.group().strip()!r}, which may be an average or newer: {_ALONE}")
+
+    @staticmethod
+    def _other_data(text: str, before: str, *, of_evaluation: bool) -> str:
+        """Why a number is of other data than those of a whole evaluation; empty if it is not."""
+        part = _OF_PART.search(before[-_MAX_WORDS_CHARACTERS:])
+        if part is not None:
+            return f"of {part.group(1)!r} alone: {_ALONE}"
+        return f"of a step or a batch, {_STEP_REMEDY}" if not of_evaluation and is_of_step(text, before) else ""
 
 
 def with_plain_scalars(text: str) -> str:

@@ -246,7 +246,7 @@ class OutputReader:
     ) -> Evaluation | None:
         """The evaluation that counts after the next line."""
         is_drawn = bar is not None and bar.is_drawn
-        ended = self._bars.ended(epoch, bar)
+        ended = self._bars.ended(epoch, bar, is_of_training=value.is_of_other_data)
         if bar is not None and not bar.is_full:
             found = None
         if found is None or is_drawn:
@@ -254,8 +254,10 @@ class OutputReader:
         elif self._ranks.is_repeated(text, epoch):
             self._passed_over, found = UnreadLine(text, cause=REPEATED), None
         if is_drawn:
-            if found is not None or value.is_of_other_data:
+            if found is not None:
                 self._bars.hold(found)
+            elif value.is_of_other_data:
+                self._bars.drop_unnamed()
             found = None
         elif found is not None:
             # With an evaluation of the epoch before it, this line's counts at the next line.
@@ -342,6 +344,7 @@ class OutputReader:
         has_epochs = self._epochs.completed is not None
         known = self._of_evaluation.get(has_epochs, "")
         if value.is_of_evaluation or named.evaluations_in(text):
+            self._bars.drop_unnamed()
             if not known and (bar is None or bar.is_full):
                 self._of_evaluation[has_epochs] = text.strip()[:MAX_QUOTED_CHARACTERS]
             return ""
@@ -411,11 +414,16 @@ class _BarEvaluations:
         """Hold an evaluation instead of the one before it: until its epoch has ended or, if past, the next line."""
         self._held, self._is_past = evaluation, is_past
 
-    def ended(self, epoch: float | None, bar: ProgressBar | None) -> Evaluation | None:
+    def drop_unnamed(self) -> None:
+        """Drop an evaluation that a bar of the training data shows to be of that data, too."""
+        if self._held is not None and not self._held.is_named:
+            self._held = None
+
+    def ended(self, epoch: float | None, bar: ProgressBar | None, *, is_of_training: bool) -> Evaluation | None:
         """The evaluation whose epoch has ended by the next line, which is held no more; None if there is none."""
         held = self._held
         # Without epochs, another bar shows that the one before it has ended.
-        has_begun = epoch is None and bar is not None and bar.is_drawn and not bar.is_full
+        has_begun = epoch is None and bar is not None and bar.is_drawn and (not bar.is_full or is_of_training)
         if held is None or not (self._is_past or has_begun or epoch != held.epoch):
             return None
         return self.at_end()

@@ -465,6 +465,21 @@ def test_the_names_and_numbers_of_a_summary_of_an_evaluation_count(head: str) ->
             NONE,
             "of the training data, beside val_accuracy",
         ),
+        Output(
+            LOSS,
+            evaluations("Epoch {epoch}: 100%|##| 9/9 [00:09<00:00, 9it/s, loss=0.1]\nval_loss={value}", "0.9 0.8"),
+            NONE,
+            "names loss as 'val_loss': set spec.objective.target.metric to 'val_loss'",
+        ),
+        Output(
+            ACCURACY,
+            evaluations(
+                "Train {epoch}: 100%|##| 9/9 [00:09<00:00, 9it/s, accuracy=0.99]\n"
+                "Val {epoch}: 100%|##| 3/3 [00:09<00:00, 9it/s, accuracy={value}]",
+                "0.7 0.8",
+            ),
+            [(0.7, None), (0.8, None)],
+        ),
         # The well-known script for CIFAR writes the count over its bar.
         Output(
             ACCURACY,
