@@ -38,6 +38,11 @@ def has_ended_by_report(progress: Progress) -> bool:
     return bool(int(progress.ended_ranks, 16) & 1)
 
 
+def has_silent_rank(progress: Progress) -> bool:
+    """Whether one of several ranks has not reported its end."""
+    return progress.ranks > 1 and bool(_silent_ranks(progress))
+
+
 def first_failed(progress: Progress, workload: WorkloadState) -> str:
     """The rank that failed first, or those that may have, as text; empty if nothing is known.
 

@@ -20,7 +20,7 @@ from wattloop_operator.domain.training_output import OutputReader, OutputReading
 from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
-from wattloop_operator.reconcile.attempt.ended_ranks import first_failed, has_ended_by_report
+from wattloop_operator.reconcile.attempt.ended_ranks import first_failed, has_ended_by_report, has_silent_rank
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
@@ -131,15 +131,18 @@ def _unseen_end(
     The client's last report says that nothing follows; what was left of it in a pod is merged by now. Without it, and
     without an end by what was reported before, how far the training came is not known.
     """
-    ended_at = workload.ended_at
-    if observed_since is None or ended_at is None or ended_at >= observed_since:
+    ended_at, reporting = workload.ended_at, recurrence.spec.reporting
+    if observed_since is None or ended_at is None or ended_at >= observed_since or not reporting.uses_client:
         return None
     is_known = progress.is_ending or has_ended_by_report(progress)
-    if is_known or not recurrence.spec.reporting.uses_client or (progress.epoch or 0) >= recurrence.spec.max_epochs:
+    is_known |= (progress.epoch or 0) >= recurrence.spec.max_epochs
+    gone = {pod.uid for pod in recurrence.status.pods} - {pod.uid for pod in workload.pods}
+    if is_known and not (gone and has_silent_rank(progress)):
         return None
+    lost = "a pod that may have had the last report of a rank is gone" if is_known else "no pod has its last report"
     text = (
         f"it ended at {format_time(ended_at)}, while the operator or its database was away (until "
-        f"{format_time(observed_since)}), and no pod has its last report; nothing is learned from it"
+        f"{format_time(observed_since)}), and {lost}; nothing is learned from it"
     )
     return Ended(Result.DISRUPTED, text)
 

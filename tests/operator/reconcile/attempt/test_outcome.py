@@ -11,7 +11,7 @@ import pytest
 from support.backends.model_backend import ModelBackend, report
 from wattloop.wire.undelivered_reports import packed, unpacked
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase
+from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase, WorkloadPod
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Observation, Outcome
 
@@ -355,3 +355,35 @@ def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_a
         backend.advance(60)
         backend.reconcile()
         assert backend.recurrences[name].status.result is result
+
+
+@pytest.mark.parametrize(
+    ("kept", "ended", "result"),
+    [
+        (("u0", "u1"), {0}, Result.REACHED),
+        (("u0",), {0}, Result.DISRUPTED),
+        (("u0",), {0, 1}, Result.REACHED),
+    ],
+    ids=["the other rank reports nothing", "its pod is gone", "it had reported its end"],
+)
+def test_a_part_of_the_energy_of_several_ranks_is_not_taken_for_all_of_it(
+    backend_with: Callable[..., ModelBackend], kept: tuple[str, ...], ended: set[int], result: Result
+) -> None:
+    """A node that is empty is often removed while the operator is away, and its pod with it."""
+    backend = backend_with(**NEVER_RETRY)
+    name = backend.start_attempt()
+    pods = tuple(WorkloadPod(f"a-{uid}", f"node-{uid}", uid=uid) for uid in ("u0", "u1"))
+    backend.workloads[name] = replace(backend.workloads[name], pods=pods)
+    backend.reconcile()
+    backend.end_workload(name)
+    last = {"sequence": 9, "epoch": 8, "metric": 0.95, "finished": True}
+    reports = [replace(report(**last, rank=rank), process=f"p{rank}", ranks=2) for rank in ended]
+    left = UndeliveredReports("a-u0", "u0", packed(reports))
+    present = tuple(pod for pod in pods if pod.uid in kept)
+    backend.workloads[name] = replace(backend.workloads[name], undelivered=(left,), pods=present)
+    backend.advance(3600)
+    backend.observed_since = backend.now
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result is result
+    assert ("is gone" in status.message) is (result is Result.DISRUPTED)
