@@ -17,6 +17,7 @@ from wattloop_operator.cluster.informer.stored_parts import kueue_part
 from wattloop_operator.cluster.polled_reads import PolledReads, Read, job_name_of
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
 from wattloop_operator.workloads.kueue import GROUP, JOB_UID_LABEL, created_at, in_queue, is_suspended, queue_of
+from wattloop_operator.workloads.ownership import controller_uid
 
 Body = Mapping[str, Any]
 # Interval of reads of the Workload of one that waits. Its admission resumes it, which is noticed without a read.
@@ -82,7 +83,11 @@ class KueueWorkloads:
         uid, version = str(body["metadata"]["uid"]), str(body["metadata"].get("resourceVersion"))
         key = job_name_of(recurrence)
         known = self.reads.get(key, uid)
-        if known is not None and known.version == version and not self.reads.is_due(known):
+        if known is not None and known.version != version:
+            # A new version of the child is read soon, however often others write it.
+            self.reads.hasten(key, uid, known, FIRST_POLL_SECONDS)
+            known = self.reads.get(key, uid)
+        if known is not None and not self.reads.is_due(known):
             return known.answer
         try:
             answer = self._read(body, recurrence.metadata.namespace, uid)
@@ -107,6 +112,8 @@ class KueueWorkloads:
             return KueueAnswer(problem=QueueWait(queue, "NotInstalled", NOT_INSTALLED, since))
         except RejectedError:
             return KueueAnswer(problem=QueueWait(queue, "NotReadable", NOT_READABLE, since))
+        # Kueue is the owner's controller. A label alone may be anyone's.
+        found = [each for each in found if controller_uid(each["metadata"]) == uid]
         if found:
             return KueueAnswer(max(found, key=lambda each: str(each["metadata"].get("creationTimestamp"))))
         text = (
@@ -126,5 +133,4 @@ def _delay_seconds(problem: QueueWait | None, before: Read[KueueAnswer] | None, 
         return POLL_SECONDS
     if before is None:
         return FIRST_POLL_SECONDS
-    # A new version of the child is read at once, as often as others write it.
     return before.delay_seconds if before.version != version else min(2 * before.delay_seconds, POLL_SECONDS)

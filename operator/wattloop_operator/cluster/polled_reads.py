@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -46,6 +46,10 @@ class PolledReads(Generic[Answer]):
     def get(self, job: JobName, uid: str) -> Read[Answer] | None:
         """The latest read about a workload; None if there was none."""
         return self._reads.get(job, {}).get(uid)
+
+    def hasten(self, job: JobName, uid: str, read: Read[Answer], delay_seconds: float) -> None:
+        """Let the next read about a workload follow sooner."""
+        self._reads[job][uid] = replace(read, delay_seconds=min(read.delay_seconds, delay_seconds))
 
     def is_due(self, read: Read[Answer]) -> bool:
         """Whether another read may follow now."""

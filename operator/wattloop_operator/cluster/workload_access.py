@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -53,8 +53,9 @@ from wattloop_operator.workloads.workload_state import state_of
 logger = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
-# Objects between a workload and its pods, of which the controllers are remembered.
-MAX_INNER_OBJECTS = 10_000
+# Objects between a workload and its pods, of which the controllers are remembered, or that there are none. A right to
+# read them may be given meanwhile.
+MAX_INNER_OBJECTS, INNER_OBJECT_SECONDS = 10_000, 60.0
 
 
 class WorkloadAccess:
@@ -85,7 +86,7 @@ class WorkloadAccess:
         self._api = api
         self._cache = cache
         self._addresses = addresses
-        self._controllers: LRUCache[str, Body] = LRUCache(MAX_INNER_OBJECTS)
+        self._controllers: TTLCache[str, Body] = TTLCache(MAX_INNER_OBJECTS, INNER_OBJECT_SECONDS, monotonic)
         self._lock = threading.Lock()
 
     def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
@@ -262,10 +263,9 @@ class WorkloadAccess:
             except RejectedError as error:
                 name = f"{owner.get('kind')} {namespace}/{owner.get('name')}"
                 logger.warning("%s cannot be read, so its pods count for no attempt: %s", name, error)
-                return {}
-            if known:
-                with self._lock:
-                    self._controllers[uid] = known
+                known = {}
+            with self._lock:
+                self._controllers[uid] = known
         return known
 
     def _store(self, resource: ResourceType, body: Body) -> None:

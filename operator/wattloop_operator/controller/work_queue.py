@@ -2,7 +2,8 @@
 
 One worker at a time reconciles a job, no matter how many events arrive for it; events that arrive
 meanwhile cause one more reconciliation. A job that fails is retried with exponential backoff and
-delays no other job.
+delays no other job. Namespaces take turns, so that however many jobs of one change at once, those of
+another wait for one of them at most.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class WorkQueue:
         self._ready_changed = threading.Condition(lock)
         self._wakes_changed = threading.Condition(lock)
         self._jobs: dict[JobKey, _Job] = {}
-        self._ready: deque[JobKey] = deque()
+        # By namespace; the first one is next.
+        self._ready: dict[str, deque[JobKey]] = {}
         self._wakes: list[tuple[float, str, JobKey]] = []
         self._stopping = False
         self._threads = [WatchedThread(self._work, f"reconcile-{number}") for number in range(workers)]
@@ -121,7 +123,8 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """Number of jobs that wait for a worker."""
-        return len(self._ready)
+        with self._ready_changed:
+            return sum(map(len, self._ready.values()))
 
     def _clock_went_back(self, job: _Job) -> bool:
         """Whether the clock was set back since the job failed, so that its backoff would take hours."""
@@ -143,7 +146,11 @@ class WorkQueue:
                 self._ready_changed.wait()
             if self._stopping:
                 return None
-            key = self._ready.popleft()
+            namespace = next(iter(self._ready))
+            waiting = self._ready.pop(namespace)
+            key = waiting.popleft()
+            if waiting:
+                self._ready[namespace] = waiting
             job = self._jobs[key]
             job.queued, job.running, job.added_again = False, True, False
             return key
@@ -181,7 +188,7 @@ class WorkQueue:
 
     def _enqueue(self, key: JobKey, job: _Job) -> None:
         job.queued = True
-        self._ready.append(key)
+        self._ready.setdefault(key.namespace, deque()).append(key)
         self._ready_changed.notify()
 
     def _run_timer(self) -> None:

@@ -128,7 +128,7 @@ def _failure(failed: Mapping[str, Any], pods: Sequence[Pod]) -> PodFailure:
     if known is not None:
         return known if first is None else first.caused_by(known.failure, known.message)
     gone = f"its pods are gone and left no record of how they ended ({failed.get('reason')})"
-    return PodFailure(Failure.DISRUPTED, LATEST, gone)
+    return PodFailure(Failure.DISRUPTED, LATEST, printable(gone))
 
 
 def _backs_off(body: Mapping[str, Any], pods: Sequence[Pod]) -> bool:

@@ -45,6 +45,7 @@ class _Server:
     def __init__(self, version: str = "v1beta2") -> None:
         self.version = version
         self.may_list = True
+        self.owner = ""
         self.made = True
         self.fails = False
         self.listed: list[dict[str, Any]] = []
@@ -61,7 +62,9 @@ class _Server:
         if self.fails:
             raise StatusError(request, 500, "InternalError", "conversion webhook of Workload failed")
         assert request.path == f"{GROUP}/{self.version}/namespaces/team/workloads"
-        found: dict[str, Any] = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}}
+        owner = {"uid": self.owner or request.query["labelSelector"].partition("=")[2], "controller": True}
+        metadata = {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z", "ownerReferences": [owner]}
+        found: dict[str, Any] = {"metadata": metadata}
         found["spec"] = {"active": True, "podSets": [{"name": "main", "template": {"spec": {}}}]}
         found["status"] = {"conditions": [QUOTA], "requeueState": {"count": 1}}
         page = {"items": [found] if self.made else [], "metadata": {"resourceVersion": "1"}}
@@ -91,7 +94,7 @@ def test_a_workload_without_a_queue_or_that_runs_asks_the_server_nothing() -> No
     assert queued.reads.poll_seconds(("team", "digits")) is None
 
 
-def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() -> None:
+def test_a_wait_is_read_once_an_interval_and_within_a_second_of_a_change_of_the_workload() -> None:
     server, clock = _Server(), _Clock()
     queued = KueueWorkloads(ClusterApi(server), clock)
     for _ in range(3):
@@ -103,6 +106,10 @@ def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() ->
     clock.now = 10
     waits(queued, child())
     assert len(server.calls) == 3
+    waits(queued, child(version="2"))
+    assert len(server.calls) == 3
+    assert queued.reads.poll_seconds(("team", "digits")) == 1
+    clock.now = 11
     waits(queued, child(version="2"))
     assert len(server.calls) == 4
     assert waits(queued, child(suspend=False)) is None
@@ -168,6 +175,14 @@ def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> 
         assert access.poll_seconds(("team", "digits")) == 10
         assert backend.snapshot(KEY) is not None
         assert access.poll_seconds(("team", "digits")) is None
+
+
+def test_a_workload_that_carries_the_label_alone_says_nothing_of_the_wait() -> None:
+    server = _Server()
+    server.owner = "another"
+    assert (
+        "Kueue has made no Workload of it yet" in waits(KueueWorkloads(ClusterApi(server), _Clock()), child()).message
+    )
 
 
 def test_of_a_workload_only_what_says_why_it_waits_is_kept() -> None:

@@ -188,6 +188,23 @@ def test_a_queue_that_was_never_started_can_be_stopped(reconciler: Reconciler) -
     assert WorkQueue(reconciler, workers=2).stop(0.0)
 
 
+def test_the_job_of_a_namespace_waits_for_one_job_of_each_other_however_many_change(reconciler: Reconciler) -> None:
+    queue = WorkQueue(reconciler, workers=1)
+    hostile = [JobKey("hostile", f"job-{number}") for number in range(3_000)]
+    for key in hostile:
+        queue.add(key)
+    victims = [JobKey("team", "victim"), JobKey("team", "second"), JobKey("third", "job")]
+    for key in victims:
+        queue.add(key)
+    assert queue.depth == len(hostile) + len(victims)
+    # Each changes again whenever one of them is reconciled.
+    reconciler.result = lambda _: queue.add(hostile[len(reconciler.calls) % len(hostile)])
+    queue.start()
+    calls = reconciler.await_count(6)[:6]
+    assert queue.stop(TIMEOUT_SECONDS)
+    assert calls == [hostile[0], victims[0], victims[2], hostile[1], victims[1], hostile[2]]
+
+
 class DueJobs:
     """Jobs that are due, and the order of their starts and statuses."""
 

@@ -14,6 +14,8 @@ Train = Callable[[JobKey, str], Training]
 Ended = Callable[[JobKey, str], None]
 JobOf = Callable[[JobKey], Object]
 RecurrencesOf = Callable[[JobKey], list[Object]]
+# Sends a text that no client parses: method, path, content type and body; returns the answer.
+Send = Callable[[str, str, str, bytes], bytes]
 StartControllers = Callable[[str], None]
 Operators = Callable[..., Callable[[], OperatorProcess]]
 # Exit code, standard output and standard error of `wattloop` with these words.
