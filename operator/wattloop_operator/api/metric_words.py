@@ -90,6 +90,38 @@ LOWER_IS_BETTER_PATTERN = _pattern(LOWER_IS_BETTER_WORDS, LOWER_IS_BETTER_PHRASE
 HIGHER_IS_BETTER_PATTERN = _pattern(HIGHER_IS_BETTER_WORDS, HIGHER_IS_BETTER_PHRASES)
 # Metrics that are a share of what was evaluated: from 0 to 1, or in percent.
 SHARE_PATTERN = _pattern(
-    ("acc", "auc", "auroc", "auprc", "dice", "f1", "iou", "map", "miou", "mrr", "ndcg", "precision", "recall", "top1"),
-    ("accuracy",),
+    (
+        "acc",
+        "ap",
+        "auc",
+        "auroc",
+        "auprc",
+        "bleu",
+        "dice",
+        "em",
+        "f1",
+        "hits?",
+        "iou",
+        "jaccard",
+        "map",
+        "meteor",
+        "miou",
+        "mota",
+        "mrr",
+        "ndcg",
+        "[pr]@[0-9]+",
+        "pck",
+        "pq",
+        "prec",
+        "precision",
+        "recall",
+        "rouge(?:[0-9]|l|lsum)?",
+        "sacrebleu",
+        "sensitivity",
+        "specificity",
+        "top-?[0-9]+",
+    ),
+    ("accuracy", "exact[_./ -]?match"),
 )
+# Rates of errors, which papers give in percent and libraries as fractions.
+ERROR_RATE_PATTERN = _pattern(("cer", "eer", "per", "ter", "wer"), ("(word|character|phoneme)[_ -]error[_ -]rate",))

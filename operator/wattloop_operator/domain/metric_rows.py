@@ -23,7 +23,15 @@ from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.named_metric import NUMBER
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
 from wattloop_operator.domain.printed_epoch import EPOCH, PrintedEpochs
-from wattloop_operator.domain.share_in_percent import IN_PERCENT, is_fraction, is_share, may_be_percent
+from wattloop_operator.domain.share_in_percent import (
+    AS_FRACTION,
+    IN_PERCENT,
+    is_fraction,
+    is_rate_in_percent,
+    is_share,
+    may_be_fraction,
+    may_be_percent,
+)
 from wattloop_operator.domain.training_data import names_evaluation
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReading
 from wattloop_operator.domain.unread_lines import UnreadLine
@@ -111,6 +119,7 @@ class RowReader:
     def __init__(self, target: Target) -> None:
         self._name = target.metric
         self._is_share = is_fraction(target) and is_share(target.metric)
+        self._is_rate_in_percent = is_rate_in_percent(target)
         self._epochs = self._new_epochs()
         self._head: list[str] | None = None
         self._delimiter = ","
@@ -238,6 +247,8 @@ class RowReader:
                 return f"has {name} {each[:MAX_QUOTED_CHARACTERS]!r}, which is no number: write the number alone"
         if self._is_share and may_be_percent(float(value)):
             return f"has {self._name} {IN_PERCENT}"
+        if self._is_rate_in_percent and may_be_fraction(float(value)):
+            return f"has {self._name} {AS_FRACTION}"
         steps = [name for name, each in row.values.items() if name.lower() in STEPS and each.strip()]
         if steps and not names_evaluation(self._name):
             return (

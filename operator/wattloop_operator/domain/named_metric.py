@@ -18,7 +18,7 @@ from typing import Any
 import re2
 
 from wattloop_operator.domain.progress_bar import step_count_of
-from wattloop_operator.domain.share_in_percent import IN_PERCENT, is_share, may_be_percent
+from wattloop_operator.domain.share_in_percent import AS_FRACTION, IN_PERCENT, is_share, may_be_fraction, may_be_percent
 from wattloop_operator.domain.step_line import is_of_step
 from wattloop_operator.domain.training_data import (
     EVALUATION,
@@ -137,9 +137,11 @@ class NamedMetric:
     Args:
         name: The name in the output; of other data than the training's, unless the name says so.
         is_fraction: Whether the target is met by a value from 0 to 1 and any larger one.
+        is_rate_in_percent: Whether the metric is an error rate whose target is in percent.
 
     Attributes:
         is_fraction: As given.
+        is_rate_in_percent: As given.
 
     Example:
         >>> accuracy = NamedMetric("accuracy", is_fraction=True)
@@ -153,9 +155,9 @@ class NamedMetric:
         "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
     """
 
-    def __init__(self, name: str, *, is_fraction: bool) -> None:
+    def __init__(self, name: str, *, is_fraction: bool, is_rate_in_percent: bool = False) -> None:
         self._name = name
-        self.is_fraction = is_fraction
+        self.is_fraction, self.is_rate_in_percent = is_fraction, is_rate_in_percent
         self._is_share = is_fraction and is_share(name)
         self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
         # As it is, and as JSON may write it.
@@ -296,9 +298,9 @@ class NamedMetric:
 
     def _counted(self, match: Any, text: str) -> NamedValue:
         before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
-        is_beyond = self._is_share and may_be_percent(float(match.group(_NUMBER_GROUP)))
-        if is_beyond or (self.is_fraction and _PERCENT.match(after)):
-            return NamedValue(doubt=IN_PERCENT, is_certain=True)
+        scale = self._other_scale(float(match.group(_NUMBER_GROUP)), has_sign=_PERCENT.match(after) is not None)
+        if scale:
+            return NamedValue(doubt=scale, is_certain=True)
         of_evaluation = self._names_evaluation or is_of_evaluation(before, after)
         other_data = self._other_data(text, before, of_evaluation=of_evaluation)
         if other_data:
@@ -315,6 +317,12 @@ class NamedMetric:
             average = bracket.group(1) or bracket.group(2)
             return NamedValue(average, is_record=is_record, is_of_evaluation=of_evaluation)
         return NamedValue(doubt=f"followed by {other.group().strip()!r}, which may be an average or newer: {_ALONE}")
+
+    def _other_scale(self, number: float, *, has_sign: bool) -> str:
+        """Why a number is on another scale than the threshold; empty if it is not."""
+        if (self._is_share and may_be_percent(number)) or (self.is_fraction and has_sign):
+            return IN_PERCENT
+        return AS_FRACTION if self.is_rate_in_percent and may_be_fraction(number) and not has_sign else ""
 
     @staticmethod
     def _other_data(text: str, before: str, *, of_evaluation: bool) -> str:

@@ -21,7 +21,7 @@ from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
-from wattloop_operator.domain.share_in_percent import is_fraction
+from wattloop_operator.domain.share_in_percent import is_fraction, is_rate_in_percent
 from wattloop_operator.domain.training_data import PhaseHeadings
 from wattloop_operator.domain.unread_lines import AT_TABLE_HEAD, MAY_PRECEDE, UnreadLine, UnreadLines
 
@@ -146,7 +146,9 @@ class OutputReader:
         self._name = target.metric
         self._pattern = self._named = None
         if reporting.pattern is None:
-            self._named = NamedMetric(self._name, is_fraction=is_fraction(target))
+            self._named = NamedMetric(
+                self._name, is_fraction=is_fraction(target), is_rate_in_percent=is_rate_in_percent(target)
+            )
             self._step = _compiled(_STEP)
         else:
             self._pattern = compiled_pattern(reporting.pattern)
@@ -389,14 +391,14 @@ class OutputReader:
         return NamedValue(other_names=names) if names else named.why_unread(text)
 
     def _is_read_as(self, name: str, named: NamedMetric, text: str, has_epoch: bool) -> bool:
-        other = _named(name, named.is_fraction)
+        other = _named(name, named.is_fraction, named.is_rate_in_percent)
         may_be_column = has_epoch or named.is_summary(text) or self._is_step(other, text)
         return other.value(text).number is not None or (may_be_column and other.column(text).number is not None)
 
 
 @lru_cache(maxsize=16)
-def _named(name: str, is_fraction: bool) -> NamedMetric:
-    return NamedMetric(name, is_fraction=is_fraction)
+def _named(name: str, is_fraction: bool, is_rate_in_percent: bool) -> NamedMetric:
+    return NamedMetric(name, is_fraction=is_fraction, is_rate_in_percent=is_rate_in_percent)
 
 
 class _BarEvaluations:

@@ -433,6 +433,28 @@ def test_the_lines_of_further_loggers_are_read(output: Output) -> None:
     check(output)
 
 
+@pytest.mark.parametrize(
+    ("metric", "line", "read"),
+    [
+        ("eval_rougeL", "epoch 1 eval_rougeL: 42.1", NONE),
+        ("exact_match", "epoch 1 exact_match: 42.1", NONE),
+        ("top5", "epoch 1 top5: 42.1", NONE),
+        ("reward", "epoch 1 reward: 42.1", [(42.1, 1)]),
+        ("wer", "epoch 1 wer: 0.95", NONE),
+        ("wer", "epoch 1 wer: 0.95 %", [(0.95, 1)]),
+        ("wer", "epoch 1 wer: 12.1", [(12.1, 1)]),
+        ("error", "epoch 1 error: 0.95", [(0.95, 1)]),
+    ],
+)
+def test_a_share_on_another_scale_than_its_threshold_does_not_count(
+    metric: str, line: str, read: list[tuple[float, float | None]]
+) -> None:
+    is_rate = metric in ("wer", "error")
+    fields = {"threshold": "10", "direction": "Minimize"} if is_rate else {"threshold": "0.9"}
+    notice = "" if read else ("as a fraction where the threshold is" if is_rate else "in percent where the threshold")
+    check(Output(Target.model_validate({"metric": metric, **fields}), f"{line}\n", read, notice))
+
+
 ACC1 = Target.model_validate({"metric": "Acc@1", "threshold": "90"})
 
 
