@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -127,6 +127,20 @@ class ApiModel(BaseModel):
     def to_wire(self) -> dict[str, Any]:
         """Return the wire form: camelCase, JSON types, absent fields omitted."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first field that makes an object no model of the API, and the number of the others.
+
+    Example:
+        >>> try:
+        ...     ApiModel.from_wire({"a": 1, "b": 2})
+        ... except ValidationError as error:
+        ...     first_problem(error)
+        'a: Extra inputs are not permitted, and 1 more'
+    """
+    first, further = error.errors(include_url=False)[0], error.error_count() - 1
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" + (f", and {further} more" if further else "")
 
 
 class Scope(StrEnum):

@@ -27,7 +27,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.dry_run import REASON, RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.events import EventSubject, event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.object_store import RefusedObject
+from wattloop_operator.cluster.informer.object_store import CachedObject, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
 from wattloop_operator.cluster.training_runtimes import TrainingRuntimes
 from wattloop_operator.cluster.undelivered_reader import Receive, UndeliveredReportsReader
@@ -67,6 +67,7 @@ logger = logging.getLogger(__name__)
 SENT_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
 # Agents may report usage this long after an attempt's outcome: a node may come back the next day.
 LATE_REPORT_PERIOD = timedelta(days=2)
+UNREAD_RECURRENCE = "RecurrenceUnreadable"
 # Interval of reads of a workload whose kind is not watched.
 UNWATCHED_POLL_SECONDS = 10.0
 
@@ -130,10 +131,10 @@ class ClusterBackend:
         self._database_answering_seconds = database_answering_seconds
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
-        """The state of one job; None if it does not exist."""
+        """The state of one job; None if it does not exist, or if not all is known of which its next actions follow."""
         refused = self._refused(key)
         cached = self._cache.jobs.get((key.namespace, key.name))
-        if cached is None or (refused is not None and not refused.readable):
+        if cached is None or (refused is not None and not refused.readable) or self._has_unread_recurrence(cached):
             return None
         job = cached.value
         if job.metadata.deletion_timestamp is not None:
@@ -191,7 +192,8 @@ class ClusterBackend:
         nothing starts; and a namespace without room.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
-        if self._cache.jobs.refused((key.namespace, key.name)) is not None:
+        name = (key.namespace, key.name)
+        if self._cache.jobs.refused(name) is not None or self._cache.recurrences.refused_of_group(name):
             return RECHECK_SECONDS
         if cached is None:
             return None
@@ -386,6 +388,14 @@ class ClusterBackend:
             job = EventSubject(RECURRING_TRAINING_JOBS.api_version, RECURRING_TRAINING_JOBS.kind, metadata)
             self.announce(job, EmitEvent(True, REASON, refused.problem))
         return refused
+
+    def _has_unread_recurrence(self, job: CachedObject[RecurringTrainingJob]) -> bool:
+        """Whether a recurrence of a job cannot be read, after an Event that says so: it may run, or have its result."""
+        refused = self._cache.recurrences.refused_of_group(job.key)
+        for (namespace, name), each in refused.items():
+            text = f"TrainingRecurrence {namespace}/{name}: {each.problem}; until then nothing is done for this job"
+            self.announce(job.value, EmitEvent(True, UNREAD_RECURRENCE, text))
+        return bool(refused)
 
     def _refusal(self, snapshot: Snapshot) -> str:
         return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))

@@ -11,7 +11,7 @@ from kubernetes.client import ApiClient
 from pydantic import ValidationError
 
 from wattloop.errors import InputError, OperationError, UsageError
-from wattloop_operator.api.model import ApiModel
+from wattloop_operator.api.model import ApiModel, first_problem
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
@@ -215,11 +215,9 @@ def read_object(model: type[Model], body: Body, subject: str) -> Model:
 
 def unreadable(subject: str, error: ValidationError) -> InputError:
     """The error of an object of a cluster that does not match this version's API; it names the first field."""
-    first, further = error.errors(include_url=False)[0], error.error_count() - 1
-    field = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" + (f", and {further} more" if further else "")
     return InputError(
         subject,
-        f"an object that this version of Wattloop cannot read ({field})",
+        f"an object that this version of Wattloop cannot read ({first_problem(error)})",
         "one of the version that the cluster's operator has",
     )
 

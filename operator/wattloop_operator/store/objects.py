@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, delete, select, tuple_, update
 
 from wattloop.errors import InputError, OperationError
-from wattloop_operator.api.model import ApiModel
+from wattloop_operator.api.model import ApiModel, first_problem
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
 
@@ -53,11 +53,9 @@ class StoredObject:
         try:
             return model.model_validate({**self.body, "metadata": metadata}, extra="ignore")
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
             raise InputError(
                 f"{self.kind} {self.namespace}/{self.name}",
-                f"an object that this version of Wattloop cannot read ({'.'.join(map(str, first['loc']))}: "
-                f"{first['msg']})",
+                f"an object that this version of Wattloop cannot read ({first_problem(error)})",
                 "one that `wattloop run` of this version wrote; use that version, or another output folder",
             ) from error
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
+
+from pydantic import ValidationError
 
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.model import first_problem
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template_checks import exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -68,11 +72,8 @@ class ObjectCache:
     def put_job(self, body: Body) -> bool:
         """Store or refuse a RecurringTrainingJob; returns whether it is newer than the known one.
 
-        It is refused if its template exceeds a bound, or if the namespace's templates together do. A new one is
-        refused if its namespace's objects leave it no room.
-
-        Raises:
-            pydantic.ValidationError: This version of Wattloop cannot parse it.
+        It is refused if this version of Wattloop cannot read it, if its template exceeds a bound, or if the namespace's
+        templates together do. A new one is refused if its namespace's objects leave it no room.
         """
         key, uid, version = identity(body)
         if self.jobs.known_version(key) >= version:
@@ -90,7 +91,10 @@ class ObjectCache:
         if crowded and (stored is None or stored.uid != uid):
             return self._refuse_job(body, crowded, size)
         kept = own_part(body)
-        job = RecurringTrainingJob.from_wire(kept)
+        try:
+            job = RecurringTrainingJob.from_wire(kept)
+        except ValidationError as error:
+            return self._refuse_job(body, _unread(RecurringTrainingJob.__name__, key, error))
         is_new = self.jobs.put(CachedObject(key, uid, version, key, job, model_bytes(kept)))
         if is_new:
             self._template_bytes.set(key, size)
@@ -120,16 +124,19 @@ class ObjectCache:
         return self.policies.put(CachedObject(key, uid, version, key, GPUPowerPolicy.from_wire(own_part(body))))
 
     def put_recurrence(self, body: Body) -> bool:
-        """Store a TrainingRecurrence; returns whether it is newer than the stored one.
+        """Store a TrainingRecurrence; returns whether it is newer than the known one.
 
-        Raises:
-            pydantic.ValidationError: This version of Wattloop cannot parse it.
+        It is refused if this version of Wattloop cannot read it.
         """
         key, uid, version = identity(body)
         if _is_known(self.recurrences, key, version):
             return False
         kept = own_part(body)
-        recurrence = TrainingRecurrence.from_wire(kept)
+        try:
+            recurrence = TrainingRecurrence.from_wire(kept)
+        except ValidationError as error:
+            problem = _unread(TrainingRecurrence.__name__, key, error)
+            return self.recurrences.refuse(key, RefusedObject(uid, version, problem, group=job_of_recurrence(body)))
         if recurrence.status.result is not None:
             self._forget_pods(key)
         if recurrence.status.workload_ref is not None or recurrence.status.result is not None:
@@ -178,12 +185,16 @@ class ObjectCache:
         stored = self.jobs.get(key)
         if stored is not None and stored.uid == uid:
             # Its last good spec goes on, with the status that was written since.
-            read = RecurringTrainingJob.from_wire(
-                {**own_part(body), "spec": stored.value.spec, "status": body.get("status") or {}}
-            )
-            metadata = read.metadata.model_copy(update={"generation": stored.value.metadata.generation})
-            value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
-            self.jobs.put(CachedObject(key, uid, version, key, value, stored.size_bytes))
+            status = {**own_part(body), "spec": stored.value.spec, "status": body.get("status") or {}}
+            try:
+                read = RecurringTrainingJob.from_wire(status)
+            except ValidationError:
+                # Nothing can follow from a status that is not known.
+                self.jobs.remove(key, uid)
+            else:
+                metadata = read.metadata.model_copy(update={"generation": stored.value.metadata.generation})
+                value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
+                self.jobs.put(CachedObject(key, uid, version, key, value, stored.size_bytes))
         return self.jobs.refuse(key, RefusedObject(uid, version, problem, size))
 
     def _on_job_removed(self, removed: CachedObject[RecurringTrainingJob]) -> None:
@@ -271,6 +282,21 @@ def identity(body: Body) -> tuple[Key, str, int]:
     metadata = body["metadata"]
     version = int(metadata["resourceVersion"])
     return (str(metadata.get("namespace", "")), str(metadata["name"])), str(metadata["uid"]), version
+
+
+def job_of_recurrence(body: Body) -> Key:
+    """Namespace and name of the job of a TrainingRecurrence, which need be none of this version."""
+    spec = body.get("spec")
+    reference = spec.get("jobRef") if isinstance(spec, Mapping) else None
+    # The label can be edited; the spec cannot.
+    name = reference.get("name") if isinstance(reference, Mapping) else None
+    return identity(body)[0][0], str(name or label(body, JOB_LABEL))
+
+
+def _unread(kind: str, key: Key, error: ValidationError) -> str:
+    problem = f"this version of Wattloop cannot read it ({first_problem(error)})"
+    logger.warning("%s %s/%s: %s", kind, *key, problem)
+    return f"{problem}; use the operator of the version that wrote it, or correct or delete it"
 
 
 def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:

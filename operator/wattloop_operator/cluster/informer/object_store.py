@@ -44,6 +44,7 @@ class RefusedObject:
         template_bytes: Size of the template of a job that its namespace has no room for; 0: the version is never
             stored.
         readable: Whether more than its identity is known.
+        group: As of a `CachedObject`; None if nothing of the group waits for it.
     """
 
     uid: str
@@ -51,6 +52,7 @@ class RefusedObject:
     problem: str
     template_bytes: int = 0
     readable: bool = True
+    group: Key | None = None
 
 
 class ObjectStore(Generic[Value]):
@@ -103,6 +105,11 @@ class ObjectStore(Generic[Value]):
     def refused(self, key: Key) -> RefusedObject | None:
         """The refused version of an object, if it is the newest."""
         return self._refused.get(key)
+
+    def refused_of_group(self, group: Key) -> dict[Key, RefusedObject]:
+        """The objects of a group whose newest version is refused."""
+        with self._lock:
+            return {key: refused for key, refused in self._refused.items() if refused.group == group}
 
     def missing(self, listed: Collection[Key], namespace: str, list_version: int) -> list[CachedObject[Value]]:
         """The stored objects that a list does not have although it is not older; refused ones are forgotten.

@@ -18,7 +18,7 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.informer.object_bytes import Key
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, label
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, job_of_recurrence, label
 from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
@@ -87,7 +87,9 @@ class WatchedKind:
     def refuse(self, body: Body, problem: str) -> bool:
         """Refuse an object of which only the identity can be read; returns whether its version is a new one."""
         key, uid, version = identity(body)
-        refused = RefusedObject(uid, version, f"it cannot be read: {problem}; {READABLE}", readable=False)
+        job = self.job_of(body)
+        text = f"it cannot be read: {problem}; {READABLE}"
+        refused = RefusedObject(uid, version, text, readable=False, group=(job.namespace, job.name))
         is_new = self.object_store.refuse(key, refused)
         if is_new:
             logger.warning("%s %s/%s is ignored: %s", self.resource.kind, *key, problem)
@@ -134,7 +136,7 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.recurrences,
             cache.put_recurrence,
             cache.remove_recurrence,
-            _job_of_recurrence,
+            lambda body: JobKey(*job_of_recurrence(body)),
         ),
         WatchedKind(
             JOBS,
@@ -157,9 +159,3 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             outlives_deletion=True,
         ),
     )
-
-
-def _job_of_recurrence(body: Body) -> JobKey:
-    # The label can be edited; the spec cannot.
-    name = ((body.get("spec") or {}).get("jobRef") or {}).get("name")
-    return JobKey(identity(body)[0][0], str(name)) if name else job_of(body)

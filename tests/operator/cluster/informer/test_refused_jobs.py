@@ -34,6 +34,23 @@ def test_a_job_that_became_too_large_keeps_its_last_good_spec_and_its_newest_sta
     assert cache.jobs.refused(key) is None
 
 
+def test_a_job_of_a_later_version_keeps_its_last_good_spec_unless_its_status_cannot_be_read_either() -> None:
+    cache, key = ObjectCache(), ("team", "digits")
+    assert cache.put_job(body("digits", 1))
+    later = body("digits", 2, observedGeneration=1)
+    later["spec"]["laterField"] = 1
+    assert cache.put_job(later)
+    cached, refused = cache.jobs.get(key), cache.jobs.refused(key)
+    assert cached is not None
+    assert refused is not None
+    assert (cached.version, cached.value.status.observed_generation) == (2, 1)
+    assert "(spec.laterField: Extra inputs are not permitted)" in refused.problem
+    assert cache.put_job(body("digits", 3, laterField=1))
+    assert (cache.jobs.get(key), cache.jobs.known_version(key)) == (None, 3)
+    assert cache.put_job(body("digits", 4))
+    assert cache.jobs.refused(key) is None
+
+
 def test_the_templates_of_a_namespace_are_bounded_together() -> None:
     cache, size = ObjectCache(), 120_000
     count = MAX_NAMESPACE_TEMPLATE_BYTES // (size + 1000)
