@@ -65,7 +65,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     ),
     "Alembic": ("wattloop_operator.store.migrations.*:*",),
     "pydantic": ("wattloop_operator.api.model:ApiModel.model_post_init",),
-    "SQLAlchemy's types": ("*:*.process_bind_param", "*:*.process_result_value"),
+    "SQLAlchemy's types": ("*:*.process_bind_param", "*:*.process_result_value", "*:*.result_processor"),
     "logging's formatters, handlers and filters": (
         "*Formatter.format*",
         "*Formatter.process_log_record",

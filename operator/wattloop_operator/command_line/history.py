@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from datetime import datetime
@@ -16,12 +17,13 @@ from wattloop.commands.contract import Command
 from wattloop.errors import OperationError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.table import Table
 
     from wattloop_operator.domain.tariff import Tariffs
     from wattloop_operator.history.job_history import JobHistory
+    from wattloop_operator.store import Store
 
 # Width of the table if the output is not a terminal.
 FILE_COLUMNS = 160
@@ -148,7 +150,29 @@ def _check(arguments: argparse.Namespace) -> None:
     check_source(arguments)
 
 
-def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -> JobHistory:
+@contextlib.contextmanager
+def shown_store(url: str) -> Iterator[Store]:
+    """A database that is only shown. The rows that cannot be read are left out, and named on standard error.
+
+    Raises:
+        UsageError: The URL is invalid.
+        OperationError: The database cannot be read; or, at the end of the block, rows were left out.
+    """
+    from wattloop_operator.store import open_store
+
+    with open_store(url, create=False) as store:
+        try:
+            yield store
+        finally:
+            for row in store.unreadable_rows:
+                sys.stderr.write(f"{store.name}: {row}; the row is left out\n")
+    if count := len(store.unreadable_rows):
+        rows = "row is" if count == 1 else "rows are"
+        raise OperationError(f"{store.name}: what is shown is a part, since {count} {rows} left out")
+
+
+@contextlib.contextmanager
+def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -> Iterator[JobHistory]:
     """Read the history of the job that the arguments of `wattloop history` or `wattloop plot` name.
 
     Args:
@@ -158,11 +182,10 @@ def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -
     Raises:
         UsageError: There is no such job.
         InputError: An object cannot be parsed.
-        OperationError: The database or the cluster cannot be read.
+        OperationError: The database or the cluster cannot be read; or, at the end of the block, rows were left out.
     """
     from wattloop_operator.domain.tariff import NO_TARIFFS
     from wattloop_operator.history.history_sources import JobSelector, cluster_context, cluster_history, stored_history
-    from wattloop_operator.store import open_store
 
     if arguments.database is None:
         if "/" in arguments.job:
@@ -172,11 +195,11 @@ def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -
         context = cluster_context(arguments.context, arguments.kubeconfig)
         with context.client:
             history = cluster_history(context, arguments.job, arguments.namespace, tariffs or NO_TARIFFS)
+        yield history
     else:
-        with open_store(arguments.database, create=False) as store:
+        with shown_store(arguments.database) as store:
             selector = JobSelector(arguments.job, arguments.namespace, arguments.uid)
-            history = stored_history(store, selector, tariffs)
-    return history
+            yield stored_history(store, selector, tariffs)
 
 
 def _write_list(arguments: argparse.Namespace) -> int:
@@ -188,10 +211,9 @@ def _write_list(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
     from wattloop_operator.history.line_files import write_lines
     from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages
-    from wattloop_operator.store import open_store
 
     tariffs = tariffs_of(arguments)
-    with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
+    with shown_store(arguments.database) as store, open_atomic(arguments.output) as stream:
         if arguments.gpus and (why := gpus_unknown(store)):
             raise OperationError(why)
         if arguments.format == "focus":
@@ -223,20 +245,20 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.history_table import table_of
     from wattloop_operator.history.rows import rows_of, write_csv, write_json
 
-    history = job_history(arguments, tariffs_of(arguments))
-    rows = rows_of(history)
-    with open_atomic(arguments.output) as stream:
-        if arguments.format == "csv":
-            write_csv(stream, rows)
-        elif arguments.format == "json":
-            write_json(stream, rows)
-        else:
-            width = None if stream.isatty() else FILE_COLUMNS
-            console = Console(file=stream, width=width)
-            console.print(table_of(rows, history.title))
-            if note := energy_note([row.energy_origin for row in rows]):
-                console.print(note, markup=False, highlight=False)
-    sys.stderr.write(summary(history) + "\n")
+    with job_history(arguments, tariffs_of(arguments)) as history:
+        rows = rows_of(history)
+        with open_atomic(arguments.output) as stream:
+            if arguments.format == "csv":
+                write_csv(stream, rows)
+            elif arguments.format == "json":
+                write_json(stream, rows)
+            else:
+                width = None if stream.isatty() else FILE_COLUMNS
+                console = Console(file=stream, width=width)
+                console.print(table_of(rows, history.title))
+                if note := energy_note([row.energy_origin for row in rows]):
+                    console.print(note, markup=False, highlight=False)
+        sys.stderr.write(summary(history) + "\n")
     return 0
 
 

@@ -22,18 +22,18 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.cost_history import UNKNOWN_WEIGHT
     from wattloop_operator.plots import write_plots
 
-    history = job_history(arguments)
-    if history.eta is None:
-        sys.stderr.write(f"{UNKNOWN_WEIGHT}\n")
-    folder = Path(arguments.output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OperationError(
-            f"{folder}: cannot create the output folder: {error.strerror}; choose another --output"
-        ) from error
-    for path in write_plots(folder, history):
-        sys.stderr.write(f"{path}\n")
+    with job_history(arguments) as history:
+        if history.eta is None:
+            sys.stderr.write(f"{UNKNOWN_WEIGHT}\n")
+        folder = Path(arguments.output)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OperationError(
+                f"{folder}: cannot create the output folder: {error.strerror}; choose another --output"
+            ) from error
+        for path in write_plots(folder, history):
+            sys.stderr.write(f"{path}\n")
     return 0
 
 

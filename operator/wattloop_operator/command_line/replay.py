@@ -7,6 +7,7 @@ import sys
 
 from wattloop.commands.contract import Command
 from wattloop.errors import OperationError, UsageError
+from wattloop_operator.command_line.history import shown_store
 from wattloop_planner.command_line.replay import add_history_arguments, check_history, replay_history
 
 HISTORY_OPTIONS = ("policy", "history", "batch_sizes", "default_batch_size")
@@ -49,9 +50,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop.files.atomic_write import open_atomic
     from wattloop.printable import printable
     from wattloop_operator.history.replayed_decisions import replayed_decisions
-    from wattloop_operator.store import open_store
 
-    with open_store(arguments.database, create=False) as store:
+    with shown_store(arguments.database) as store:
         jobs = [
             (namespace, name, uid)
             for namespace, name, uid in store.decisions.jobs()
@@ -69,18 +69,18 @@ def _run(arguments: argparse.Namespace) -> int:
             for *_, uid in jobs
             for decision in replayed_decisions(store.decisions.of_job(uid), recorded(uid), recorded)
         ]
-    equal = sum(each.is_equal for each in found)
-    with open_atomic(arguments.output or "-") as stream:
-        if arguments.format == "json":
-            body = {"decisions": [each.to_json() for each in found], "equal": equal, "total": len(found)}
-            json.dump(body, stream, indent=2)
-            stream.write("\n")
-        else:
-            for each in found:
-                name = f"{each.namespace}/{each.job}"
-                where = f"{name} recurrence {each.recurrence} attempt {each.attempt}, batch size {each.batch_size}"
-                stream.write(printable(f"{where}: {each.verdict}") + "\n")
-    sys.stderr.write(f"{equal} of {len(found)} decisions are equal\n")
+        equal = sum(each.is_equal for each in found)
+        with open_atomic(arguments.output or "-") as stream:
+            if arguments.format == "json":
+                body = {"decisions": [each.to_json() for each in found], "equal": equal, "total": len(found)}
+                json.dump(body, stream, indent=2)
+                stream.write("\n")
+            else:
+                for each in found:
+                    name = f"{each.namespace}/{each.job}"
+                    where = f"{name} recurrence {each.recurrence} attempt {each.attempt}, batch size {each.batch_size}"
+                    stream.write(printable(f"{where}: {each.verdict}") + "\n")
+        sys.stderr.write(f"{equal} of {len(found)} decisions are equal\n")
     return 0 if equal == len(found) else 1
 
 

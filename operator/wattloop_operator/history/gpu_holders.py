@@ -108,14 +108,19 @@ def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
         InputError: A stored object is invalid.
         OperationError: The database failed.
     """
-    bodies = store.objects.list(RECURRENCE)
-    running = [each.read_as(TrainingRecurrence) for each in bodies if not (each.body.get("status") or {}).get("result")]
+    bodies = [each for each in store.objects.list(RECURRENCE) if not _has_ended(each.body.get("status"))]
+    running = store.objects.read_as(TrainingRecurrence, bodies)
     found: list[HeldGpu] = []
     for each in store.attempt_progress.attempts(running):
-        job = store.objects.get(JOB, each.metadata.namespace, each.spec.job_ref.name)
-        deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
+        job = store.objects.get_as(RecurringTrainingJob, each.metadata.namespace, each.spec.job_ref.name)
+        deadline = None if job is None else job.spec.active_deadline_seconds
         found += gpus_of_attempt(each, deadline, THIS_MACHINE)
     return tuple(found)
+
+
+def _has_ended(status: object) -> bool:
+    """Whether the status of an object, before it is read as a model, has a result."""
+    return isinstance(status, dict) and bool(status.get("result"))
 
 
 def gpus_of_attempt(

@@ -98,7 +98,7 @@ def _find(store: Store, selector: JobSelector) -> JobObservations:
 
 
 def _last_end(records: Sequence[ObservationRecord]) -> tuple[float, str]:
-    return max((record.finished_at.timestamp(), record.job_uid) for record in records)
+    return max(((record.finished_at.timestamp(), record.job_uid) for record in records), default=(0.0, ""))
 
 
 def _listed(jobs: Sequence[JobObservations]) -> str:
@@ -107,11 +107,8 @@ def _listed(jobs: Sequence[JobObservations]) -> str:
 
 
 def _job(store: Store, found: JobObservations) -> RecurringTrainingJob | None:
-    stored = store.objects.get("RecurringTrainingJob", found.namespace, found.job_name)
-    if stored is None:
-        return None
-    job = stored.read_as(RecurringTrainingJob)
-    return job if job.metadata.uid == found.job_uid else None
+    job = store.objects.get_as(RecurringTrainingJob, found.namespace, found.job_name)
+    return job if job is not None and job.metadata.uid == found.job_uid else None
 
 
 OR_A_DATABASE = "or read a database with --database URL"

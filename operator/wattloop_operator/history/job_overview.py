@@ -119,8 +119,8 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
     """
     wanted = {(key.namespace, key.name): key for key in keys}
     found = {
-        (each.namespace, each.name): overview_of(each.read_as(RecurringTrainingJob))
-        for each in store.objects.named(JOB, wanted)
+        (each.metadata.namespace, each.metadata.name): overview_of(each)
+        for each in store.objects.read_as(RecurringTrainingJob, store.objects.named(JOB, wanted))
     }
     uids: dict[tuple[str, str], list[str]] = {}
     if len(found) < len(wanted):

@@ -108,11 +108,13 @@ def month_usages(store: Store, begin: datetime, tariffs: Tariffs | None = None) 
         OperationError: The database failed.
     """
     usages = store.observations.usages(begin, next_month(begin))
-    jobs = {(each.namespace, each.name): each for each in store.objects.list(JOB)}
+    named = store.objects.named(JOB, sorted({(each.namespace, each.job_name) for each in usages}))
+    stored = store.objects.read_as(RecurringTrainingJob, named)
+    jobs = {(each.metadata.namespace, each.metadata.name): each for each in stored}
     by_job = itertools.groupby(usages, key=lambda each: (each.namespace, each.job_name))
     found = []
     for key, group in by_job:
-        job = jobs[key].read_as(RecurringTrainingJob) if key in jobs else None
+        job = jobs.get(key)
         found.append(usage_of_job(*key, job, list(group), tariff_of(key[0], job, tariffs)))
     return tuple(found)
 

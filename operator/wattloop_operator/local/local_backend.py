@@ -15,6 +15,7 @@ from typing import Any
 
 from wattloop import interruption
 from wattloop.commands.blas_threads import users_environment
+from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.names import JobKey
@@ -367,20 +368,11 @@ class LocalBackend:
     def _workload(self, namespace: str, name: str, body: dict[str, Any]) -> WorkloadState:
         process = self._processes.get((namespace, name))
         if body:
-            return WorkloadState(
-                name=name,
-                kind="Process",
-                api_version="v1",
-                phase=WorkloadPhase(body["phase"]),
-                started_at=datetime.fromisoformat(body["startedAt"]),
-                ended_at=datetime.fromisoformat(body["endedAt"]),
-                failure=Failure(body["failure"]) if body["failure"] else None,
-                message=body["message"],
-                exit_code=body.get("exitCode"),
-                output=body.get("output", ""),
-                log=body.get("log", ""),
-                killed_ranks=tuple(body.get("killedRanks", ())),
-            )
+            try:
+                return _ended_workload(name, body)
+            except (KeyError, TypeError, ValueError) as error:
+                subject = f"{WORKLOAD} {namespace}/{name}"
+                raise InputError(subject, f"a body without a valid {error}", "how a process ended") from error
         if process is None:
             text = "wattloop run ended while it was running"
             return WorkloadState(
@@ -416,6 +408,23 @@ class LocalBackend:
             job.to_wire(),
             expected_version=stored.resource_version,
         )
+
+
+def _ended_workload(name: str, body: dict[str, Any]) -> WorkloadState:
+    return WorkloadState(
+        name=name,
+        kind="Process",
+        api_version="v1",
+        phase=WorkloadPhase(body["phase"]),
+        started_at=datetime.fromisoformat(body["startedAt"]),
+        ended_at=datetime.fromisoformat(body["endedAt"]),
+        failure=Failure(body["failure"]) if body["failure"] else None,
+        message=str(body["message"]),
+        exit_code=None if body.get("exitCode") is None else int(body["exitCode"]),
+        output=str(body.get("output", "")),
+        log=str(body.get("log", "")),
+        killed_ranks=tuple(map(int, body.get("killedRanks", ()))),
+    )
 
 
 def _reported_its_end(process: TrainingProcess, recurrence: TrainingAttempt) -> bool:

@@ -168,9 +168,10 @@ def lock_job(objects: Objects, job: RecurringTrainingJob, output: Path) -> None:
         found = objects.get(JOB_LOCK, namespace, name)
         if found is None or found.body == here:
             return
-        if found.body["host"] != here["host"] or Path(found.body["output"]).exists():
+        host, folder = str(found.body.get("host")), str(found.body.get("output"))
+        if host != here["host"] or Path(folder).exists():
             raise UsageError(
-                f"job {namespace}/{name} of this database is run from {found.body['output']} on {found.body['host']}; "
+                f"job {namespace}/{name} of this database is run from {folder} on {host}; "
                 "name that folder with --output, or another database with --database"
             ) from None
         objects.replace(JOB_LOCK, namespace, name, here, expected_version=found.resource_version)

@@ -70,6 +70,11 @@ class ClusterJobs:
         """See `JobSource`."""
         return self._reader.name
 
+    @property
+    def unreadable_rows(self) -> tuple[str, ...]:
+        """See `JobSource`: an object that cannot be read is an error."""
+        return ()
+
     def refresh(self) -> None:
         """See `JobSource`."""
         self._reader.refresh()

@@ -75,9 +75,11 @@ def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
     return AttemptUsage(
         namespace,
         job,
+        recurrence["metadata"]["name"],
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
         gpu_product="",
         gpu_count=0 if usage is None else usage.devices,
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
+        finished_at=ended_at(recurrence),
     )

@@ -61,6 +61,11 @@ class JobSource(Protocol):
         """What is read, without secrets."""
         ...
 
+    @property
+    def unreadable_rows(self) -> tuple[str, ...]:
+        """What was found so far that cannot be read, and is left out of all that is shown."""
+        ...
+
     def refresh(self) -> None:
         """Wait until what is shown is new enough for a program, which does not read a page again by itself."""
         ...

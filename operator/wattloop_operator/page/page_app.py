@@ -34,7 +34,7 @@ from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
 from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
 from wattloop_operator.page.viewer_page import ViewerPage, viewer_page_of, with_page
-from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView
+from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView, View
 
 
 async def _source(request: Request) -> JobSource:
@@ -60,7 +60,8 @@ NO_JOB = "There is no such job"
 NO_JOB_STEP = "It may have been deleted; the list of jobs has those that there are."
 NO_DATABASE_STEP = "The page reads it again by itself."
 
-View = TypeVar("View")
+SomeView = TypeVar("SomeView", bound=View)
+Value = TypeVar("Value")
 
 
 class Columns(StrEnum):
@@ -129,27 +130,27 @@ def _add_json(app: FastAPI) -> None:
     @app.get("/api/jobs", summary="List the jobs", responses={503: ERRORS[503]})
     def jobs(source: FreshSource, search: Text = "", page: PageNumber = 1) -> JobsView:
         """One page of the jobs whose namespace and name contain the text."""
-        return jobs_view(source, search, page)
+        return _view(source, jobs_view(source, search, page))
 
     @app.get("/api/job", summary="Show a job", responses=ERRORS)
     def job(source: FreshSource, namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
         """Its decisions, beliefs, running attempts, and one page of the attempts that ended."""
-        return _found(job_view(source, JobKey(namespace, name), page))
+        return _view(source, job_view(source, JobKey(namespace, name), page))
 
     @app.get("/api/conditions", summary="Show why a job does not run", responses=ERRORS)
     def conditions(source: FreshSource, namespace: Name, name: Name) -> ConditionsView:
         """The conditions of the job and of its running attempts, and its latest failures."""
-        return _found(conditions_view(source, JobKey(namespace, name)))
+        return _view(source, conditions_view(source, JobKey(namespace, name)))
 
     @app.get("/api/cluster", summary="Show the GPUs", responses={503: ERRORS[503]})
     def cluster(source: FreshSource, page: PageNumber = 1) -> ClusterView:
         """Those of running attempts, then all others: their power, their limits, and who holds them."""
-        return cluster_view(source, datetime.now(UTC), page)
+        return _view(source, cluster_view(source, datetime.now(UTC), page))
 
     @app.get("/api/month", summary="Show the usage of a month", responses={503: ERRORS[503]})
     def month(source: FreshSource, month: Month | None = None, page: PageNumber = 1) -> MonthView:
         """Energy, GPU time, price and carbon by team and job; without a month, of the latest one with attempts."""
-        return month_view(source, month, page)
+        return _view(source, month_view(source, month, page))
 
 
 def _add_html(app: FastAPI) -> None:
@@ -159,11 +160,11 @@ def _add_html(app: FastAPI) -> None:
 
     @app.get("/job", include_in_schema=False)
     def job_page(source: Source, namespace: Name, name: Name, page: PageNumber = 1) -> HTMLResponse:
-        return _html(source, "job.html", _found(job_view(source, JobKey(namespace, name), page)))
+        return _html(source, "job.html", job_view(source, JobKey(namespace, name), page))
 
     @app.get("/conditions", include_in_schema=False)
     def conditions_page(source: Source, namespace: Name, name: Name) -> HTMLResponse:
-        return _html(source, "conditions.html", _found(conditions_view(source, JobKey(namespace, name))))
+        return _html(source, "conditions.html", conditions_view(source, JobKey(namespace, name)))
 
     @app.get("/cluster", include_in_schema=False)
     def cluster_page(source: Source, page: PageNumber = 1) -> HTMLResponse:
@@ -175,20 +176,28 @@ def _add_html(app: FastAPI) -> None:
 
     @app.get("/month.csv", include_in_schema=False)
     def month_csv(source: FreshSource, month: Month, columns: Columns = Columns.WATTLOOP) -> Response:
+        begin, text = month_begin(month), io.StringIO()
+        usages = source.month(begin)
         if source.month_partial:
             # A sheet has no place to say that it is a part.
             raise HTTPException(404, source.month_partial)
-        begin, text = month_begin(month), io.StringIO()
         if columns is Columns.FOCUS:
-            write_focus(text, source.month(begin), begin)
+            write_focus(text, usages, begin)
         else:
-            write_lines(text, MonthUsage, source.month(begin), "csv")
+            write_lines(text, MonthUsage, usages, "csv")
         headers = {"Content-Disposition": f'attachment; filename="{columns.value}-{month_text(begin)}.csv"'}
         return Response(text.getvalue(), media_type="text/csv", headers=headers)
 
 
-def _html(source: JobSource, template: str, view: BaseModel) -> HTMLResponse:
-    return HTMLResponse(rendered(template, view, source.outdated_seconds()))
+def _view(source: JobSource, view: SomeView | None) -> SomeView:
+    """A view with what was left out of it."""
+    found = _found(view)
+    found.unreadable_rows = list(source.unreadable_rows)
+    return found
+
+
+def _html(source: JobSource, template: str, view: View | None) -> HTMLResponse:
+    return HTMLResponse(rendered(template, _view(source, view), source.outdated_seconds()))
 
 
 def _add_other(app: FastAPI) -> None:
@@ -251,7 +260,7 @@ def _problem(request: Request, status: int, title: str, message: str, next_step:
     return HTMLResponse(rendered_error(title, message, next_step), status)
 
 
-def _found(view: View | None) -> View:
-    if view is None:
+def _found(value: Value | None) -> Value:
+    if value is None:
         raise HTTPException(404, NO_JOB)
-    return view
+    return value

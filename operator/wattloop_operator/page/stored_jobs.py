@@ -20,7 +20,7 @@ from wattloop_operator.domain.tariff import Tariffs, tariff_of
 from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, gpus_unknown, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
+from wattloop_operator.history.job_overview import JobOverview, job_keys, overviews
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
 from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
 from wattloop_operator.reconcile.attempt.progress_summary import with_summary
@@ -61,6 +61,11 @@ class StoredJobs:
         """See `JobSource`."""
         return self._store.name
 
+    @property
+    def unreadable_rows(self) -> tuple[str, ...]:
+        """See `JobSource`."""
+        return self._store.unreadable_rows
+
     def refresh(self) -> None:
         """See `JobSource`: a database is read at once."""
 
@@ -86,8 +91,7 @@ class StoredJobs:
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """See `JobSource`."""
-        stored = self._store.objects.get(JOB, key.namespace, key.name)
-        job = None if stored is None else stored.read_as(RecurringTrainingJob)
+        job = self._store.objects.get_as(RecurringTrainingJob, key.namespace, key.name)
         # Of a job that is not stored, the history is that of the uid that ran last: any of them may be it next.
         uids = self._observed_uids(key) if job is None else [job.metadata.uid]
         if not uids:
@@ -118,7 +122,7 @@ class StoredJobs:
     @property
     def month_partial(self) -> str:
         """See `JobSource`."""
-        return ""
+        return f"Rows of the database are left out: {unreadable[0]}" if (unreadable := self.unreadable_rows) else ""
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """See `JobSource`."""
@@ -193,7 +197,7 @@ class StoredJobs:
 
     def _snapshot(self, job: RecurringTrainingJob, history: JobHistory) -> Snapshot:
         stored = self._store.objects.list(RECURRENCE, job.metadata.namespace, prefix=f"{job.metadata.name}-")
-        recurrences = (each.read_as(TrainingRecurrence) for each in stored)
+        recurrences = self._store.objects.read_as(TrainingRecurrence, stored)
         own = [each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid]
         return Snapshot(
             job=job,

@@ -12,6 +12,14 @@ from wattloop_planner.estimate import Estimate
 VALUES = "Values of the further parameters by name."
 
 
+class View(BaseModel):
+    """What all views have."""
+
+    unreadable_rows: list[str] = Field(
+        default=[], description="Rows of the database that cannot be read, and are left out; empty if all can."
+    )
+
+
 class Interval(BaseModel):
     """An estimated value with its interval of 90 %."""
 
@@ -55,7 +63,7 @@ class JobLine(BaseModel):
     )
 
 
-class JobsView(BaseModel):
+class JobsView(View):
     """The jobs, one page of them."""
 
     database: str = Field(description="The database, without a password, or the cluster that is read.")
@@ -171,7 +179,7 @@ class AttemptView(BaseModel):
     stop_reason: str = Field(description="Why it was asked to stop; empty if it was not.")
 
 
-class JobView(BaseModel):
+class JobView(View):
     """A job: its decisions, its beliefs, its recurrences and its running attempts."""
 
     namespace: str = Field(description="Namespace of the job.")
@@ -221,7 +229,7 @@ class FailureView(BaseModel):
     message: str = Field(description="Explanation of the result, with the end of the output if it tells.")
 
 
-class ConditionsView(BaseModel):
+class ConditionsView(View):
     """Why a job does not run."""
 
     namespace: str = Field(description="Namespace of the job.")
@@ -298,7 +306,7 @@ class OtherGpuLine(BaseModel):
     reported_at: datetime | None = Field(description="When these values were reported.")
 
 
-class ClusterView(BaseModel):
+class ClusterView(View):
     """The GPUs that running attempts hold, and all others that agents report, one page of them."""
 
     version: str = Field(description="Changes when anything of any job does.")
@@ -355,7 +363,7 @@ class MonthLine(BaseModel):
     carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the tariff has no intensity.")
 
 
-class MonthView(BaseModel):
+class MonthView(View):
     """What teams and jobs used in a month, in UTC."""
 
     version: str = Field(description="Changes when anything of any job does.")

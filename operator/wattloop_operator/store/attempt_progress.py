@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Row, and_, delete, or_, select, tuple_, update
 
+from wattloop.errors import InputError
 from wattloop_operator.api.model import ApiModel
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.progress import Progress
@@ -54,7 +55,7 @@ class AttemptProgress:
             with self._database.reading("read the progress of attempts") as on:
                 rows = on.execute(select(ATTEMPT_PROGRESS).where(columns.in_(keys))).all()
             found.update({tuple(row)[: len(KEY)]: row for row in rows})
-        return [TrainingAttempt.of(each, _row(found.get(_key(each)))) for each in listed]
+        return [TrainingAttempt.of(each, self._row(found.get(_key(each)))) for each in listed]
 
     def write(self, attempt: TrainingAttempt, body: str, *, ending: bool, now: datetime) -> None:
         """Write the progress of an attempt that has not changed since it was read, durably when this returns.
@@ -127,32 +128,40 @@ class AttemptProgress:
             if on.execute(change.returning(ATTEMPT_PROGRESS.c.version)).first() is None:
                 raise StaleSnapshotError(f"{name}: its progress has changed since version {version}")
 
+    def _row(self, row: Row[Any] | None) -> ProgressRow | None:
+        if row is None:
+            return None
+        name = f"{row.namespace}/{row.name}"
+        progress = self._read(Progress, row.body, f"the progress of {name}") or Progress()
+        outcome = None
+        if row.outcome is not None:
+            outcome = self._read(TrainingRecurrenceStatus, row.outcome, f"the outcome of {name}")
+        is_known = outcome is not None and outcome.result is not None
+        reported_at = row.reported_at if isinstance(row.reported_at, datetime) else None
+        return ProgressRow(row.version, progress, reported_at, outcome if is_known else None)
+
+    def _read(self, model: type[Model], text: str, what: str) -> Model | None:
+        """A model of its JSON; None, with a message, if this version of Wattloop cannot read it.
+
+        The next report, which is cumulative, replaces such a progress; an outcome is decided again.
+        """
+        try:
+            return model.model_validate_json(text, extra="ignore")
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            found = f"JSON that cannot be read ({where + ': ' if where else ''}{first['msg']})"
+            problem = InputError(what, found, "what this version of Wattloop writes")
+        try:
+            self._database.leave_out(ATTEMPT_PROGRESS, problem)
+        except InputError:
+            logger.warning("%s; it is dropped", problem)
+        return None
+
 
 def text_of(model: ApiModel) -> str:
     """The JSON text of a model, without the fields that have their defaults."""
     return model.model_dump_json(by_alias=True, exclude_defaults=True)
-
-
-def _row(row: Row[Any] | None) -> ProgressRow | None:
-    if row is None:
-        return None
-    name = f"{row.namespace}/{row.name}"
-    progress = _read(Progress, row.body, f"the progress of {name}") or Progress()
-    outcome = None if row.outcome is None else _read(TrainingRecurrenceStatus, row.outcome, f"the outcome of {name}")
-    is_known = outcome is not None and outcome.result is not None
-    return ProgressRow(row.version, progress, row.reported_at, outcome if is_known else None)
-
-
-def _read(model: type[Model], text: str, what: str) -> Model | None:
-    """A model of its JSON; None, with a warning, if another version of Wattloop wrote what this one cannot read.
-
-    The next report, which is cumulative, replaces such a progress; an outcome is decided again.
-    """
-    try:
-        return model.model_validate_json(text, extra="ignore")
-    except ValidationError as error:
-        logger.warning("%s cannot be read, and is dropped: %s", what, error.errors(include_url=False)[0])
-        return None
 
 
 def _key(recurrence: TrainingRecurrence) -> tuple[str, ...]:

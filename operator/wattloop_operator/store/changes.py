@@ -20,7 +20,7 @@ def database_version(on: Connection) -> str:
     observations = on.execute(select(func.count()).select_from(OBSERVATIONS)).scalar_one()
     # The database of a cluster has no objects, so nothing that is shown of it depends on progress.
     reported = on.execute(select(func.max(ATTEMPT_PROGRESS.c.updated_at))).scalar_one() if objects else None
-    return f"{objects}-{observations}" + (f"-{reported.timestamp()}" if reported else "")
+    return f"{objects}-{observations}" + (f"-{reported}" if reported else "")
 
 
 def job_version(on: Connection, job_uid: str) -> str:

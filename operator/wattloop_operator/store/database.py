@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
+import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Column, Connection, Engine, Table, create_engine, event, select
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    MultipleResultsFound,
+    NoResultFound,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from wattloop import interruption
-from wattloop.errors import OperationError
+from wattloop.errors import InputError, OperationError
+from wattloop.printable import short_repr
 from wattloop_operator.store.address import display_name, without_secrets
 
 # Maximum wait for another writer's lock, far longer than any transaction of Wattloop takes.
@@ -24,6 +34,17 @@ LOCK_SAFE_POINT_SECONDS = 0.2
 # Execution option: the statement that begins a transaction on SQLite.
 BEGIN = "wattloop_begin"
 BEGIN_WRITING = "BEGIN IMMEDIATE"
+# Processor time of a transaction that reads from SQLite, far more than a database of millions of rows takes. Asked for
+# after so many steps of SQLite's machine, which take 5 ms.
+READ_SECONDS = 60
+STEPS_BETWEEN_LOOKS = 100_000
+# The largest row that Wattloop writes is a pipeline's profile (48 MiB), the largest that a command shows a decision.
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+MAX_SHOWN_VALUE_BYTES = 16 * 1024 * 1024
+# Of a damaged file any number of rows may be unreadable.
+MAX_UNREADABLE_ROWS = 100
+
+Value = TypeVar("Value")
 
 
 class DatabaseUnavailableError(OperationError):
@@ -35,22 +56,72 @@ class Database:
 
     Those for which waiting may help are `DatabaseUnavailableError`. Thread-safe: each transaction has
     its own connection.
+
+    Args:
+        url: Its checked URL.
+        leaves_out: Whether a row that cannot be read is left out, and named in `unreadable_rows`, instead of an error:
+            for commands that only show.
     """
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, leaves_out: bool = False) -> None:
         self.url = url
         self.name = display_name(url)
         self.is_sqlite = url.get_backend_name() == "sqlite"
-        self._engine = _sqlite_engine(url) if self.is_sqlite else _postgresql_engine(url)
+        self._leaves_out = leaves_out
+        self._unreadable: dict[str, None] = {}
+        self._time = _ReadingTime()
+        if self.is_sqlite:
+            self._engine = _sqlite_engine(url, self._time, MAX_SHOWN_VALUE_BYTES if leaves_out else MAX_VALUE_BYTES)
+        else:
+            self._engine = _postgresql_engine(url)
+
+    @property
+    def unreadable_rows(self) -> tuple[str, ...]:
+        """What was left out so far: table and row, what was found and what was expected; the first of very many."""
+        return tuple(self._unreadable)
+
+    def values(self, table: Table, rows: Iterable[Any], make: Callable[..., Value]) -> tuple[Value, ...]:
+        """The value of each row.
+
+        Args:
+            table: What the rows are of.
+            rows: The rows.
+            make: Makes the value of the columns of a row.
+
+        Raises:
+            InputError: A row has no value, and none is left out.
+        """
+        found = []
+        for row in rows:
+            try:
+                found.append(make(*row))
+            except InputError as error:
+                self.leave_out(table, error)
+        return tuple(found)
+
+    def texts(self, table: Table, rows: Iterable[Any]) -> tuple[tuple[str, ...], ...]:
+        """Rows of names alone, for `values`."""
+        return self.values(table, rows, _texts)
+
+    def leave_out(self, table: Table, error: InputError) -> None:
+        """Leave out a row that cannot be read.
+
+        Raises:
+            InputError: None is left out.
+        """
+        if not self._leaves_out:
+            raise error
+        if len(self._unreadable) < MAX_UNREADABLE_ROWS:
+            self._unreadable[f"table {table.name}: {error}"] = None
 
     @contextlib.contextmanager
     def reading(self, purpose: str) -> Iterator[Connection]:
         """A transaction that only reads; `purpose` completes "cannot …" in errors.
 
         Raises:
-            OperationError: The database failed.
+            OperationError: The database failed, or a SQLite file takes too long.
         """
-        with self._translated_errors(purpose), self._engine.begin() as connection:
+        with self._translated_errors(purpose), self._time.bounded(), self._engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -104,10 +175,19 @@ class Database:
     def _translated_errors(self, purpose: str) -> Iterator[None]:
         try:
             yield
-        except (IntegrityError, DataError):
-            # All input is checked before, so this is a defect, which needs its traceback.
-            raise
+        except UnicodeDecodeError:
+            # SQLite quotes the damaged schema in an error.
+            raise OperationError(f"{self.name}: cannot {purpose}: {self._remedy('malformed')}") from None
+        except (NoResultFound, MultipleResultsFound):
+            raise OperationError(
+                f"{self.name}: cannot {purpose}: a table that has one row in every database of Wattloop has none or "
+                "several; restore a copy, or name another database"
+            ) from None
         except DBAPIError as error:
+            if isinstance(error, IntegrityError | DataError) and not self.is_sqlite:
+                # All input is checked before, so this is a defect, which needs its traceback. A file may have rules
+                # and values that are not Wattloop's.
+                raise
             message = without_secrets(" ".join(str(error.orig).split()), self.url)
             kind = (
                 DatabaseUnavailableError if not self.is_sqlite and _is_unavailable(error, message) else OperationError
@@ -128,6 +208,7 @@ class Database:
         return "check that the server runs, is reachable and accepts this user"
 
 
+DAMAGED = "the file is damaged: restore a backup, or name a new file; the objects give back only a part"
 # Text of a driver's message, and its remedy; the first match is used.
 REMEDIES = (
     ("disk is full", "free space on its disk; existing data is kept"),
@@ -137,7 +218,10 @@ REMEDIES = (
     ("lock timeout", "another process holds the lock; wait for that process or end it"),
     ("readonly database", "make the file and its folder writable for this user"),
     ("not a database", "name another file: this one is not a SQLite database"),
-    ("malformed", "the file is damaged: restore a backup, or name a new file; the objects give back only a part"),
+    ("interrupted", f"its rows take more than {READ_SECONDS} s of processor time, as those of no Wattloop database do"),
+    ("too big", "it has a larger value than Wattloop writes; name another file"),
+    ("constraint failed", "its tables have rules that Wattloop's do not; name another file"),
+    ("malformed", DAMAGED),
     ("unable to open", "name a file in an existing, writable folder"),
     ("authentication failed", "check the user and the password in the URL"),
     ("no password supplied", "give the password in the URL or in a password file (~/.pgpass)"),
@@ -163,19 +247,51 @@ def _is_unavailable(error: DBAPIError, message: str) -> bool:
     return isinstance(error, OperationalError) and not is_rejection and not is_misconfigured
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _texts(*found: object) -> tuple[str, ...]:
+    names = tuple(each for each in found if isinstance(each, str))
+    if len(names) < len(found):
+        raise InputError("a row", short_repr(found), "names")
+    return names
+
+
+class _ReadingTime:
+    """The processor time until which each thread may read; thread-safe."""
+
+    def __init__(self) -> None:
+        self._threads = threading.local()
+
+    @contextlib.contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Bound what SQLite does in a block, in this thread."""
+        self._threads.end = time.thread_time() + READ_SECONDS
+        try:
+            yield
+        finally:
+            self._threads.end = None
+
+    def is_over(self) -> bool:
+        """Whether this thread has read for too long."""
+        end: float | None = getattr(self._threads, "end", None)
+        return end is not None and time.thread_time() > end
+
+
+def _sqlite_engine(url: URL, reading: _ReadingTime, max_value_bytes: int) -> Engine:
     engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS})
-    event.listen(engine, "connect", _prepare_sqlite)
+
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        # Otherwise Python's sqlite3 begins transactions implicitly, and none for SELECT and CREATE
+        # TABLE.
+        connection.isolation_level = None
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max_value_bytes)
+        connection.set_progress_handler(reading.is_over, STEPS_BETWEEN_LOOKS)
+        # The error of a text that is not UTF-8 has the text, and is one of the whole query.
+        connection.text_factory = lambda text: text.decode(errors="replace")
+        for pragma in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Otherwise Python's sqlite3 begins transactions implicitly, and none for SELECT and CREATE
-    # TABLE.
-    connection.isolation_level = None
-    for pragma in ("foreign_keys = ON", "synchronous = FULL"):
-        connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -44,20 +44,21 @@ class Decisions:
         """Namespace, name and UID of the jobs that have decisions, in this order."""
         columns = (DECISIONS.c.namespace, DECISIONS.c.job_name, DECISIONS.c.job_uid)
         with self._database.reading("list the jobs that have decisions") as on:
-            rows = on.execute(select(*columns).distinct().order_by(*columns)).all()
-        return tuple((namespace, name, uid) for namespace, name, uid in rows)
+            found = self._database.texts(DECISIONS, on.execute(select(*columns).distinct().order_by(*columns)))
+        return tuple((namespace, name, uid) for namespace, name, uid in found)
 
     def of_job(self, job_uid: str) -> tuple[StoredDecision, ...]:
         """The decisions of a job, in the order in which they were made.
 
         Raises:
-            InputError: One cannot be read.
+            InputError: One cannot be read, and the store leaves out none.
         """
         query = select(DECISIONS.c.recurrence, DECISIONS.c.attempt, DECISIONS.c.body)
         query = query.where(DECISIONS.c.job_uid == job_uid).order_by(DECISIONS.c.id)
+
+        def read(recurrence: int, attempt: int, body: bytes) -> StoredDecision:
+            name = f"decision of job {job_uid}, recurrence {recurrence}, attempt {attempt}"
+            return StoredDecision.from_bytes(name, body)
+
         with self._database.reading(f"read the decisions of job {job_uid}") as on:
-            rows = on.execute(query).all()
-        name = f"{self._database.name}: decision of job {job_uid}, recurrence "
-        return tuple(
-            StoredDecision.from_bytes(f"{name}{index}, attempt {attempt}", body) for index, attempt, body in rows
-        )
+            return self._database.values(DECISIONS, on.execute(query), read)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, delete, select, tuple_, update
 
 from wattloop.errors import InputError, OperationError
+from wattloop.files.reading import parse_json
 from wattloop_operator.api.model import ApiModel, first_problem
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
@@ -19,6 +20,8 @@ from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
 KEY = ("kind", "namespace", "name")
 # A database bounds the parameters of a query, SQLite to 32,766.
 NAMES_OF_QUERY = 500
+# The largest is a job with its template and its status, which an API server would take in 3 MiB.
+MAX_BODY_MEMORY_BYTES = 256 * 1024 * 1024
 Model = TypeVar("Model", bound=ApiModel)
 
 
@@ -104,6 +107,23 @@ class Objects:
         found = self._select(f"read {kind} {namespace}/{name}", *_is(kind, namespace, name))
         return found[0] if found else None
 
+    def get_as(self, model: type[Model], namespace: str, name: str) -> Model | None:
+        """The object of a kind as a model; None if it does not exist, or is left out since it cannot be read.
+
+        Raises:
+            InputError: It cannot be read, and the store leaves out none.
+        """
+        stored = self.get(model.__name__, namespace, name)
+        return next(iter(self.read_as(model, () if stored is None else (stored,))), None)
+
+    def read_as(self, model: type[Model], stored: Iterable[StoredObject]) -> tuple[Model, ...]:
+        """Objects as models; those that cannot be read are left out.
+
+        Raises:
+            InputError: One cannot be read, and the store leaves out none.
+        """
+        return self._database.values(OBJECTS, ((each,) for each in stored), lambda each: each.read_as(model))
+
     def list(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[StoredObject, ...]:
         """The objects of a kind, in one namespace or in all, ordered by namespace and name.
 
@@ -132,8 +152,8 @@ class Objects:
         """Namespace and name of the objects of a kind, ordered, without their bodies."""
         query = select(OBJECTS.c.namespace, OBJECTS.c.name).where(OBJECTS.c.kind == kind)
         with self._database.reading(f"list the names of objects of kind {kind}") as on:
-            rows = on.execute(query.order_by(OBJECTS.c.namespace, OBJECTS.c.name)).all()
-        return tuple((row.namespace, row.name) for row in rows)
+            rows = on.execute(query.order_by(OBJECTS.c.namespace, OBJECTS.c.name))
+            return tuple((namespace, name) for namespace, name in self._database.texts(OBJECTS, rows))
 
     def replace(
         self, kind: str, namespace: str, name: str, body: Mapping[str, Any], *, expected_version: int
@@ -192,10 +212,16 @@ class Objects:
                 select(*(OBJECTS.c[name] for name in KEY), OBJECTS.c.resource_version, OBJECTS.c.body)
                 .where(*conditions)
                 .order_by(OBJECTS.c.namespace, OBJECTS.c.name)
-            ).all()
-        return tuple(
-            StoredObject(row.kind, row.namespace, row.name, row.resource_version, json.loads(row.body)) for row in rows
-        )
+            )
+            return self._database.values(OBJECTS, rows, _stored)
+
+
+def _stored(kind: str, namespace: str, name: str, version: int, text: object) -> StoredObject:
+    source, expected = f"{kind} {namespace}/{name}", "an object that Wattloop wrote"
+    body = parse_json(text, source, expected, MAX_BODY_MEMORY_BYTES) if isinstance(text, str) else None
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        raise InputError(source, "a body that is not an object with metadata", expected)
+    return StoredObject(kind, namespace, name, version, body)
 
 
 def _is(kind: str, namespace: str, name: str) -> tuple[ColumnElement[bool], ...]:

@@ -8,11 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
+from typing import ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Table, Tuple, and_, delete, func, select, tuple_
+from pydantic.dataclasses import dataclass
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Table,
+    Tuple,
+    and_,
+    delete,
+    func,
+    not_,
+    or_,
+    select,
+    true,
+    tuple_,
+)
 
+from wattloop_operator.domain.record_fields import RECORD, Amount, Count, Index, Name, StoredRecord, Text, Time
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import ATTEMPT, DECISIONS, LATE_USAGES, OBSERVATIONS, PROFILES
@@ -22,30 +39,36 @@ logger = logging.getLogger(__name__)
 MAX_JOBS_OF_NAMESPACE = 1_000
 
 
-@dataclass(frozen=True)
-class JobObservations:
+@dataclass(frozen=True, config=RECORD)
+class JobObservations(StoredRecord):
     """A job that has observations, and their number."""
 
-    job_uid: str
-    namespace: str
-    job_name: str
-    observations: int
+    source: ClassVar[str] = "job {namespace}/{job_name}"
+
+    job_uid: Name
+    namespace: Name
+    job_name: Name
+    observations: Count
 
 
-@dataclass(frozen=True)
-class AttemptUsage:
+@dataclass(frozen=True, config=RECORD)
+class AttemptUsage(StoredRecord):
     """Energy, time and GPUs of an attempt that ended, late usage included.
 
     The attributes are those of its `ObservationRecord`.
     """
 
-    namespace: str
-    job_name: str
-    energy_joules: float
-    time_seconds: float
-    gpu_product: str
-    gpu_count: int
-    attribution: str
+    source: ClassVar[str] = "observation {namespace}/{recurrence_name}"
+
+    namespace: Name
+    job_name: Name
+    recurrence_name: Name
+    energy_joules: Amount
+    time_seconds: Amount
+    gpu_product: Text
+    gpu_count: Index
+    attribution: Text
+    finished_at: Time
 
 
 class Observations:
@@ -58,6 +81,7 @@ class Observations:
             .on_conflict_do_nothing(index_elements=ATTEMPT)
             .returning(OBSERVATIONS.c.attempt)
         )
+        self._ended = _is_time(OBSERVATIONS.c.finished_at) if database.is_sqlite else true()
 
     def record(self, record: ObservationRecord) -> bool:
         """Store an observation, durably when this returns.
@@ -76,7 +100,7 @@ class Observations:
             if on.execute(self._insert, _values(record)).first() is not None:
                 _delete_beyond_bounds(on, record)
                 return True
-            stored = _select(
+            stored = self._select(
                 on,
                 OBSERVATIONS.c.job_uid == record.job_uid,
                 OBSERVATIONS.c.recurrence == record.recurrence,
@@ -88,7 +112,7 @@ class Observations:
     def of_job(self, job_uid: str) -> tuple[ObservationRecord, ...]:
         """All observations of a job, ordered by (recurrence, attempt)."""
         with self._database.reading(f"read the observations of job {job_uid}") as on:
-            return _select(on, OBSERVATIONS.c.job_uid == job_uid)
+            return self._select(on, OBSERVATIONS.c.job_uid == job_uid)
 
     def job_uids(self) -> set[str]:
         """The uids of all jobs that have observations."""
@@ -99,13 +123,13 @@ class Observations:
         newest = select(OBSERVATIONS).where(OBSERVATIONS.c.job_uid == job_uid)
         newest = newest.order_by(OBSERVATIONS.c.recurrence.desc(), OBSERVATIONS.c.attempt.desc()).limit(1)
         with self._database.reading(f"read the last observation of job {job_uid}") as on:
-            row = on.execute(newest).first()
-        return None if row is None else ObservationRecord(*row)
+            found = self._database.values(OBSERVATIONS, on.execute(newest), ObservationRecord)
+        return found[0] if found else None
 
     def of_name(self, namespace: str, job_name: str) -> tuple[ObservationRecord, ...]:
         """All observations of jobs of this name, ordered by (job_uid, recurrence, attempt)."""
         with self._database.reading(f"read the observations of {namespace}/{job_name}") as on:
-            return _select(on, OBSERVATIONS.c.namespace == namespace, OBSERVATIONS.c.job_name == job_name)
+            return self._select(on, OBSERVATIONS.c.namespace == namespace, OBSERVATIONS.c.job_name == job_name)
 
     def usages(self, begin: datetime, end: datetime) -> tuple[AttemptUsage, ...]:
         """The usages of all attempts that ended from `begin` on, and before `end`, ordered by namespace and name."""
@@ -116,23 +140,29 @@ class Observations:
         ]
         of_attempt = and_(*(table[name] == late[name] for name in ATTEMPT))
         query = select(*columns).outerjoin_from(OBSERVATIONS, LATE_USAGES, of_attempt)
-        query = query.where(table.finished_at >= begin, table.finished_at < end)
-        query = query.order_by(table.namespace, table.job_name)
+        is_in_month = and_(table.finished_at >= begin, table.finished_at < end)
+        # An attempt whose end is not a time may be one of the month; its row is left out by name.
+        query = query.where(or_(is_in_month, not_(self._ended))).order_by(table.namespace, table.job_name)
         with self._database.reading("read the usages of attempts") as on:
-            return tuple(AttemptUsage(*row) for row in on.execute(query))
+            return self._database.values(OBSERVATIONS, on.execute(query), AttemptUsage)
 
     def latest_end(self) -> datetime | None:
         """When the attempt that ended last did so; None before the first."""
         with self._database.reading("read when the latest attempt ended") as on:
-            latest: datetime | None = on.execute(select(func.max(OBSERVATIONS.c.finished_at))).scalar_one()
-        return latest
+            latest: object = on.execute(select(func.max(OBSERVATIONS.c.finished_at)).where(self._ended)).scalar_one()
+        return latest if isinstance(latest, datetime) else None
 
     def jobs(self) -> tuple[JobObservations, ...]:
         """The jobs that have observations, ordered by namespace, name and uid."""
-        names = (OBSERVATIONS.c.namespace, OBSERVATIONS.c.job_name, OBSERVATIONS.c.job_uid)
+        columns = OBSERVATIONS.c
+        uid, names = columns.job_uid, (columns.namespace, columns.job_name)
         with self._database.reading("list the jobs") as on:
-            rows = on.execute(select(*names, func.count()).group_by(*names).order_by(*names)).all()
-        return tuple(JobObservations(uid, namespace, name, count) for namespace, name, uid, count in rows)
+            rows = on.execute(select(uid, *names, func.count()).group_by(*names, uid).order_by(*names, uid))
+            return self._database.values(OBSERVATIONS, rows, JobObservations)
+
+    def _select(self, on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
+        ordered = select(OBSERVATIONS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in ATTEMPT))
+        return self._database.values(OBSERVATIONS, on.execute(ordered), ObservationRecord)
 
 
 class LateUsages:
@@ -159,8 +189,8 @@ class LateUsages:
         """All late usages of a job, ordered by (recurrence, attempt)."""
         query = select(LATE_USAGES).where(LATE_USAGES.c.job_uid == job_uid)
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
-            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in ATTEMPT))).all()
-        return tuple(LateUsage(*row) for row in rows)
+            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in ATTEMPT)))
+            return self._database.values(LATE_USAGES, rows, LateUsage)
 
     def job_uids(self) -> set[str]:
         """The uids of all jobs that have late usages."""
@@ -194,17 +224,18 @@ def delete_beyond_bound_of_job(on: Connection, table: Table, job_uid: str) -> tu
     return cutoff
 
 
+def _is_time(column: Column[datetime]) -> ColumnElement[bool]:
+    """Whether SQLite, which stores any text, has a time in a column."""
+    minute = func.substr(column, 1, len("2026-03-01 12:00"))
+    return and_(minute >= "0001", func.coalesce(func.strftime("%Y-%m-%d %H:%M", column), "") == minute)
+
+
 def _attempt(table: Table) -> Tuple:
     return tuple_(table.c.recurrence, table.c.attempt)
 
 
 def _values(record: ObservationRecord) -> dict[str, object]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
-    ordered = select(OBSERVATIONS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in ATTEMPT))
-    return tuple(ObservationRecord(*row) for row in on.execute(ordered).all())
 
 
 def _warn_of_difference(stored: ObservationRecord, ignored: ObservationRecord) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import asdict, fields
+from typing import Any
 
-from sqlalchemy import ColumnElement, delete, insert, select
+from sqlalchemy import ColumnElement, Row, delete, insert, select
 
 from wattloop.errors import InputError
 from wattloop_operator.domain.records import PowerMeasurement, PowerProfileKey, PowerProfileRecord
@@ -71,10 +72,12 @@ class Profiles:
                 .where(*conditions)
                 .order_by(*keys, MEASUREMENTS.c.power_limit_watts)
             ).all()
-        return tuple(
-            PowerProfileRecord(PowerProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
-            for key, group in itertools.groupby(rows, key=lambda row: tuple(row[: len(KEY)]))
-        )
+        grouped = itertools.groupby(rows, key=lambda row: tuple(row[: len(KEY)]))
+        return self._database.values(PROFILES, ((key, list(group)) for key, group in grouped), _profile)
+
+
+def _profile(key: tuple[Any, ...], rows: list[Row[Any]]) -> PowerProfileRecord:
+    return PowerProfileRecord(PowerProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in rows))
 
 
 def _check(key: PowerProfileKey, ordered: list[PowerMeasurement]) -> None:

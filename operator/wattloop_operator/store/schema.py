@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from pydantic.dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from wattloop.errors import OperationError
+from wattloop_operator.domain.record_fields import RECORD, Index, Name, StoredRecord
 from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
 from wattloop_operator.store.tables import (
     MARKER,
@@ -37,8 +38,8 @@ ALEMBIC_LOCK = threading.Lock()
 PURPOSE = "migrate the database to this version's schema"
 
 
-@dataclass(frozen=True)
-class Marker:
+@dataclass(frozen=True, config=RECORD)
+class Marker(StoredRecord):
     """The row that identifies a database.
 
     Attributes:
@@ -46,12 +47,17 @@ class Marker:
         schema_version: The version of its schema.
         compatible_from: The oldest schema version whose operator can use the database.
         product_version: The version of Wattloop that created or migrated the schema.
+
+    Raises:
+        InputError: A value is invalid.
     """
 
-    product: str
-    schema_version: int
-    compatible_from: int
-    product_version: str
+    source: ClassVar[str] = "table wattloop_database"
+
+    product: Name
+    schema_version: Index
+    compatible_from: Index
+    product_version: Name
 
 
 def migrate(database: Database, *, create: bool = True) -> None:

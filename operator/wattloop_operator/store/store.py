@@ -13,6 +13,7 @@ from wattloop_operator.store.attempt_progress import AttemptProgress
 from wattloop_operator.store.changes import database_version, job_version
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.decision_store import Decisions
+from wattloop_operator.store.file_check import check_file
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observation_store import LateUsages, Observations
 from wattloop_operator.store.pipeline_store import Pipelines
@@ -47,6 +48,11 @@ class Store:
         self.attempt_progress = AttemptProgress(database)
         self.pipelines = Pipelines(database)
         self.objects = Objects(database)
+
+    @property
+    def unreadable_rows(self) -> tuple[str, ...]:
+        """The rows that were left out so far, see `Database`; empty unless the store was opened to show it."""
+        return self._database.unreadable_rows
 
     def check(self) -> None:
         """Read one row.
@@ -91,24 +97,30 @@ class Store:
 def open_store(url: str | Path, *, create: bool = True) -> Store:
     """Open a database and migrate it to this version's schema.
 
+    A SQLite file is checked before: others may have written it, or a disk may have damaged it.
+
     Args:
         url: ``sqlite:///PATH``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, or the `Path` of a
             SQLite file.
         create: Whether to create the tables in a missing file or an empty database; False raises an
-            error for it, for commands that only read.
+            error for it, for commands that only show: a row that cannot be read is left out, see
+            `Store.unreadable_rows`.
 
     Raises:
         UsageError: The URL is invalid, or is not of a supported database.
         OperationError: The database cannot be reached, read or written, belongs to another program,
-            or has a newer schema that this version cannot use.
+            has a newer schema that this version cannot use, or is damaged.
+        InputError: It is not known what wrote it.
     """
     address = database_url(url)
     if address.drivername.startswith("sqlite") and (kind := special_file_kind(str(address.database))):
         raise UsageError(f"{display_name(address)}: found {kind}, expected a SQLite file")
-    database = Database(address)
+    database = Database(address, leaves_out=not create)
     if database.is_sqlite and not create and not Path(str(address.database)).exists():
         raise OperationError(f"{database.name}: the file does not exist; name a database that Wattloop has used")
     try:
+        if database.is_sqlite:
+            check_file(database)
         migrate(database, create=create)
     except BaseException:
         database.close()

@@ -32,6 +32,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.dialects import sqlite
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.record_fields import StoredRecord
@@ -41,7 +42,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 # Number of the first migration; an older schema is of a development version.
 OLDEST_SCHEMA_VERSION = 12
 PRODUCT = "wattloop"
@@ -53,23 +54,39 @@ MAX_CURVE_CHARACTERS = 4096
 METADATA = MetaData()
 
 
-class UtcDateTime(TypeDecorator[datetime]):
-    """A time with microseconds in UTC on both databases, because SQLite stores no time zone."""
+class _StoredText(sqlite.DATETIME):
+    """A time as SQLite stores it: any text."""
 
-    impl = DateTime(timezone=True)
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        """None, since the value is returned as found."""
+
+
+class UtcDateTime(TypeDecorator[object]):
+    """A time with microseconds in UTC on both databases, because SQLite stores no time zone.
+
+    A value that is not a time is returned as found, and the record that gets it rejects it.
+    """
+
+    impl = DateTime(timezone=True).with_variant(_StoredText(), "sqlite")  # type: ignore[no-untyped-call]
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_bind_param(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         """Convert to UTC; a time without a time zone is an error."""
-        if value is not None and value.tzinfo is None:
-            raise ValueError(f"{value.isoformat()} has no time zone")
-        return None if value is None else value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Convert to UTC: SQLite's times have no time zone, PostgreSQL's have the session's."""
         if value is None:
             return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        assert isinstance(value, datetime)
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: object, dialect: Dialect) -> object:  # noqa: ARG002
+        """Convert to UTC: SQLite's times have no time zone, PostgreSQL's have the session's."""
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
+        try:
+            return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
+        except ValueError:
+            return value
 
 
 class CurveText(TypeDecorator[object]):
@@ -365,3 +382,10 @@ OBJECT_VERSION = Table(
     Column("only_row", Integer, CheckConstraint("only_row = 1", name="object_version_one_row"), primary_key=True),
     Column("resource_version", BigInteger, nullable=False),
 )
+
+# A second copy of each row of a table with figures, by which SQLite's `integrity_check` finds a value that was damaged
+# on the disk. An index, since SQLite writes it with each row, whichever version of Wattloop does. A binary body has a
+# checksum of its own.
+for _table in (OBSERVATIONS, LATE_USAGES, PROFILES, MEASUREMENTS, DECISIONS, POD_ENERGIES, ATTEMPT_PROGRESS, OBJECTS):
+    _others = [each for each in _table.columns if not each.primary_key and not isinstance(each.type, LargeBinary)]
+    Index(f"{_table.name}_copy", *_table.primary_key.columns, *_others).ddl_if(dialect="sqlite")

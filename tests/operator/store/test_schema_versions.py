@@ -32,7 +32,12 @@ def assert_tables_are_those_of_the_code(url: str) -> None:
     engine = create_engine(address(url))
     try:
         with engine.connect() as on:
-            options = {"version_table": "wattloop_migrations", "compare_type": True}
+            options = {
+                "version_table": "wattloop_migrations",
+                "compare_type": True,
+                # SQLite alone has them.
+                "include_object": lambda _, name, *__: on.dialect.name == "sqlite" or not str(name).endswith("_copy"),
+            }
             assert compare_metadata(MigrationContext.configure(on, opts=options), METADATA) == []
     finally:
         engine.dispose()
