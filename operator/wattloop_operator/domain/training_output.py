@@ -159,7 +159,7 @@ class OutputReader:
         # A line that names the metric as that of an evaluation, before any epoch (False) or since (True).
         self._of_evaluation: dict[bool, str] = {}
         self._announces_best = False
-        self._counted_in_doubt = ""
+        self._has_refused, self._counted_in_doubt = False, ""
         self._has_separator = False
         # Whether an evaluation that is no record was read before any epoch (False), or since (True).
         self._evaluated: set[bool] = set()
@@ -349,17 +349,17 @@ class OutputReader:
             self._bars.drop_unnamed()
             if not known and (bar is None or bar.is_full):
                 self._of_evaluation[has_epochs] = text.strip()[:MAX_QUOTED_CHARACTERS]
+            # Evaluations alternate with other values. The result of the test data at the end does not.
+            if self._has_refused and self._first is not None and not self._first.is_named:
+                counted = self._first.line.strip()[:MAX_QUOTED_CHARACTERS]
+                self._counted_in_doubt = self._counted_in_doubt or COUNTED_BEFORE.format(counted, known)
             return ""
         if value.number is None:
             return ""
         if self._headings.training:
             return UNDER_HEADING.format(self._headings.training[:MAX_QUOTED_CHARACTERS])
-        if not known:
-            return ""
-        if self._first is not None and not self._first.is_named and not self._counted_in_doubt:
-            counted = self._first.line.strip()[:MAX_QUOTED_CHARACTERS]
-            self._counted_in_doubt = COUNTED_BEFORE.format(counted, known)
-        return BESIDE_EVALUATION.format(known)
+        self._has_refused |= bool(known)
+        return BESIDE_EVALUATION.format(known) if known else ""
 
     def _is_step(self, named: NamedMetric, text: str) -> bool:
         """Whether a line of an output without epochs is of a step, and the metric's name says of what data it is.

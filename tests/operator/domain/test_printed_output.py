@@ -548,7 +548,7 @@ def test_once_a_line_names_an_evaluation_others_do_not_count_and_a_notice_says_w
     check(
         Output(
             ACCURACY,
-            "epoch 1 accuracy: 0.5\nepoch 2 accuracy: 0.6\ntest accuracy: 0.55\n",
+            "epoch 1 accuracy: 0.5\nepoch 2 accuracy: 0.6\ntest accuracy: 0.55\nfinal accuracy: 0.6\n",
             [(0.5, 1), (0.6, 2), (0.55, 2)],
         )
     )
