@@ -72,7 +72,7 @@ class ClusterJobs:
 
     @property
     def unreadable_rows(self) -> tuple[str, ...]:
-        """See `JobSource`: an object that cannot be read is an error."""
+        """See `JobSource`: objects that cannot be read are among what is missing."""
         return ()
 
     def refresh(self) -> None:
