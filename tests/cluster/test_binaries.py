@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,21 @@ def test_concurrent_requests_share_one_build(hello: Path, capfd: pytest.CaptureF
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build.ensure, [["hello"], ["hello"]])
     assert first == second
-    assert capfd.readouterr().err.count("built hello") == 1
+    printed = capfd.readouterr().err
+    assert printed.count("built hello") == 1
+    assert re.search(r"^\[1 of 1 built, 0\.\d min\] hello: built hello v1\.2\.3 in", printed, re.MULTILINE)
+
+
+def test_progress_says_what_is_done_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = build.Progress(["etcd", "helm", "kubernetes"])
+    progress.report("etcd", "building etcd from 12 packages", now=True)
+    progress.report("etcd", "built etcd", ended=True)
+    progress.report("helm", "downloading", now=True)
+    assert re.sub(r"\d\.\d min", "", capsys.readouterr().err).splitlines() == [
+        "[0 of 3 built, ] etcd: building etcd from 12 packages; then helm, kubernetes",
+        "[1 of 3 built, ] etcd: built etcd; then helm, kubernetes",
+        "[1 of 3 built, ] helm: downloading; then kubernetes",
+    ]
 
 
 @needs_go
@@ -103,18 +119,35 @@ def test_assets_from_the_environment_take_precedence(
 
 
 @pytest.mark.parametrize(
-    ("printed", "taken"),
-    [("v1.2.3", True), ("hello 1.2.3", True), ("v1.2.30", False), ("v11.2.3", False), ("v1.2.3-rc.1", False)],
+    ("printed", "minors", "taken"),
+    [
+        ("v1.2.3", None, True),
+        ("hello 1.2.3", None, True),
+        ("v1.2.30", None, False),
+        ("v11.2.3", None, False),
+        ("v1.2.3-rc.1", None, False),
+        ("Client Version: v1.1.30-gke.100 Kustomize Version: v5.5.0", range(-1, 2), True),
+        ("v1.3.0", range(-1, 2), True),
+        ("v1.4.0", range(-1, 2), False),
+        ("v1.0.9", range(-1, 2), False),
+        ("v2.2.3", range(-99, 99), False),
+        ("v1.2.0-alpha.1", range(1), False),
+        ("no version", range(-99, 99), False),
+    ],
 )
-def test_a_program_on_path_is_used_only_if_it_has_the_pinned_version(
-    printed: str, taken: bool, hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_program_on_path_is_used_only_in_a_version_that_fits(
+    printed: str, minors: range | None, taken: bool, hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(build.BINARIES, "hello", replace(BINARY, minors=minors))
     path = program(tmp_path / "path" / "hello", printed)
     monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
     assert build.find("hello") == (path if taken else None)
+    if taken:
+        (line,) = build.origins(build.ensure(["hello"]))
+        assert line.endswith(f" of {path}")
 
 
-def test_without_go_a_build_of_the_same_sources_by_another_go_is_used(
+def test_a_build_of_the_same_sources_by_another_go_is_used(
     hello: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))

@@ -4,8 +4,9 @@
 A program comes from the first place that has it:
 
 1. the folder of KUBEBUILDER_ASSETS (envtest's convention), in any version;
-2. the cache, `$XDG_CACHE_HOME/wattloop/binaries` (default `~/.cache/wattloop/binaries`);
-3. PATH, if it has the version pinned here;
+2. the cache of all clones of this machine, `$XDG_CACHE_HOME/wattloop/binaries` (default `~/.cache/wattloop/binaries`);
+3. PATH, in the version pinned here or one that works with the others: Kubernetes' own rule for its parts, and the minor
+   releases in `Binary.minors`;
 4. a build with Go from the module folders beside this file, into the cache.
 
 Standard library only, so it runs before anything is installed:
@@ -23,6 +24,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -33,7 +35,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +106,8 @@ class Binary:
     package: str
     version_arguments: tuple[str, ...]
     """Arguments that print the program's version."""
+    minors: range | None = None
+    """Which minor releases of the same major one on PATH may have, from the pinned one on; None: the pinned version."""
 
     @property
     def built_name(self) -> str:
@@ -112,6 +116,8 @@ class Binary:
         return elements[-1]
 
 
+_SAME, _NEIGHBOURS, _NODES, _ANY = range(1), range(-1, 2), range(-3, 1), range(-99, 100)
+"""Of the API server and its controllers; of kubectl; of the kubelet and kube-proxy; of the same major release."""
 _COMPONENT_VERSION = "k8s.io/component-base/version"
 KUBERNETES = Module(
     "kubernetes",
@@ -140,14 +146,21 @@ COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 BINARIES = {
     binary.name: binary
     for binary in (
-        Binary("kube-apiserver", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver", ("--version",)),
-        Binary("kube-controller-manager", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager", ("--version",)),
-        Binary("kube-scheduler", KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", ("--version",)),
-        Binary("kubectl", KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
-        Binary("kubelet", NODE_AGENTS, "k8s.io/kubernetes/cmd/kubelet", ("--version",)),
-        Binary("kube-proxy", NODE_AGENTS, "k8s.io/kubernetes/cmd/kube-proxy", ("--version",)),
-        Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",)),
-        Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
+        Binary("kube-apiserver", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver", ("--version",), _SAME),
+        Binary(
+            "kube-controller-manager",
+            KUBERNETES,
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            ("--version",),
+            _SAME,
+        ),
+        Binary("kube-scheduler", KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", ("--version",), _SAME),
+        Binary("kubectl", KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", ("version", "--client"), _NEIGHBOURS),
+        Binary("kubelet", NODE_AGENTS, "k8s.io/kubernetes/cmd/kubelet", ("--version",), _NODES),
+        Binary("kube-proxy", NODE_AGENTS, "k8s.io/kubernetes/cmd/kube-proxy", ("--version",), _NODES),
+        # The API server needs 3.5 or newer.
+        Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",), range(-2, 100)),
+        Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short"), _ANY),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
         Binary("jobset", JOBSET, "sigs.k8s.io/jobset", ()),
         Binary(
@@ -164,7 +177,7 @@ BINARIES = {
         ),
         Binary("kuberay", KUBERAY, "wattloop.dev/tests/support/binaries/kuberay", ()),
         Binary("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue", ("--version",)),
-        Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
+        Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",), _ANY),
     )
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
@@ -175,8 +188,8 @@ CONTROLLERS = ("kueue", "trainer-controller-manager", "training-operator", "kube
 """Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
 FURTHER_VERSIONS = ("trainer-2.1", "trainer-2.3", "training-operator-1.9")
 """Controllers of the exhaustive set alone."""
-NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
-"""Programs of the tests with a real node."""
+NODE = (*CONTROL_PLANE, "kube-scheduler", "helm", "kubelet", "kube-proxy", "coredns")
+"""Programs of a real node."""
 
 
 def cache_folder() -> Path:
@@ -197,8 +210,12 @@ def find(name: str) -> Path | None:
     return _on_path(binary)
 
 
-def ensure(names: Iterable[str] = USED_BY_TESTS, *, progress: Progress | None = None) -> dict[str, Path]:
+def ensure(names: Iterable[str] = USED_BY_TESTS, *, at_once: bool = False) -> dict[str, Path]:
     """Find or build each program; concurrent processes of a machine share one build.
+
+    Args:
+        names: The programs.
+        at_once: Whether somebody waits for them; otherwise a build gives way to the tests beside it.
 
     Raises:
         BinariesUnavailableError: Programs and Go are missing; the message names what to install.
@@ -213,7 +230,11 @@ def ensure(names: Iterable[str] = USED_BY_TESTS, *, progress: Progress | None = 
                 f"no {', '.join(missing)} in KUBEBUILDER_ASSETS, the cache or PATH, and no Go to build with: "
                 f"install Go {go_needed} or newer, or point KUBEBUILDER_ASSETS at ready programs"
             )
-        _build(missing, progress or Progress())
+        for name in missing:
+            if (other := shutil.which(name)) is not None:
+                version, pinned = version_of(BINARIES[name], Path(other)), BINARIES[name].module.version
+                sys.stderr.write(f"{other} has version {version}, which is not tried with {pinned}: {name} is built\n")
+        _build(missing, at_once=at_once)
     found = {name: find(name) for name in wanted}
     return {name: path for name, path in found.items() if path is not None}
 
@@ -229,61 +250,83 @@ def go_version() -> str | None:
 
 
 class Progress:
-    """Reports the progress of builds on stderr: one changing line on a terminal, occasional lines elsewhere."""
+    """Reports the progress of builds on stderr: one changing line on a terminal, occasional lines elsewhere.
 
-    def __init__(self) -> None:
+    Args:
+        modules: The modules that are built.
+    """
+
+    def __init__(self, modules: Iterable[str]) -> None:
         self._lock = threading.Lock()
+        self._start = time.monotonic()
+        self._waiting = list(modules)
+        self._count = len(self._waiting)
         self._state: dict[str, str] = {}
         self._last = 0.0
 
-    def report(self, module: str, text: str, *, now: bool = False) -> None:
-        """Set the text about one module; with `now`, print it without delay."""
+    def report(self, module: str, text: str, *, now: bool = False, ended: bool = False) -> None:
+        """Set the text about one module; with `now`, or once it has `ended`, print it without delay."""
         with self._lock:
+            if module in self._waiting:
+                self._waiting.remove(module)
             self._state[module] = text
+            if ended:
+                del self._state[module]
             terminal = sys.stderr.isatty()
-            if terminal and not now:
-                line = "  ".join(f"{name}: {state}" for name, state in self._state.items())
+            if terminal and not now and not ended:
+                line = self._line("  ".join(f"{name}: {state}" for name, state in self._state.items()))
                 sys.stderr.write(f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}")
-            elif now or time.monotonic() - self._last > SECONDS_BETWEEN_PROGRESS_LINES:
+            elif now or ended or time.monotonic() - self._last > SECONDS_BETWEEN_PROGRESS_LINES:
                 self._last = time.monotonic()
-                sys.stderr.write(f"{chr(13) + chr(27) + '[2K' if terminal else ''}{module}: {text}\n")
+                sys.stderr.write(f"{chr(13) + chr(27) + '[2K' if terminal else ''}{self._line(f'{module}: {text}')}\n")
             sys.stderr.flush()
 
+    def _line(self, text: str) -> str:
+        """A text after what is done, the minutes so far, and before what has not begun."""
+        done = self._count - len(self._waiting) - len(self._state)
+        minutes = (time.monotonic() - self._start) / 60
+        then = f"; then {', '.join(self._waiting)}" if self._waiting else ""
+        return f"[{done} of {self._count} built, {minutes:.1f} min] {text}{then}"
 
-def _build(names: Sequence[str], progress: Progress) -> None:
+
+def _build(names: Sequence[str], *, at_once: bool) -> None:
     by_module: dict[str, list[Binary]] = {}
     for name in names:
         by_module.setdefault(BINARIES[name].module.name, []).append(BINARIES[name])
+    progress = Progress(by_module)
     with concurrent.futures.ThreadPoolExecutor(PARALLEL_BUILDS) as pool:
-        for job in [pool.submit(_build_module, binaries, progress) for binaries in by_module.values()]:
+        building = [pool.submit(_build_module, binaries, progress, at_once=at_once) for binaries in by_module.values()]
+        for job in building:
             job.result()
 
 
-def _build_module(binaries: Sequence[Binary], progress: Progress) -> None:
+def _build_module(binaries: Sequence[Binary], progress: Progress, *, at_once: bool) -> None:
     module = binaries[0].module
     folder = _keyed_folder(module, go_version() or "")
     with _locked(folder, module, progress):
         missing = [binary for binary in binaries if not _is_program(folder / binary.name)]
         if not missing:
+            progress.report(module.name, "another process has built it", ended=True)
             return
         start = time.monotonic()
         with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as unfinished:
-            _go_build(module, missing, Path(unfinished), progress)
+            _go_build(module, missing, Path(unfinished), progress, at_once=at_once)
             for binary in missing:
                 # A program appears in the cache completely or not at all.
                 os.replace(Path(unfinished) / binary.built_name, folder / binary.name)  # noqa: PTH105
         built = ", ".join(binary.name for binary in missing)
-        progress.report(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", now=True)
+        progress.report(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", ended=True)
 
 
-def _go_build(module: Module, binaries: Sequence[Binary], output: Path, progress: Progress) -> None:
+def _go_build(module: Module, binaries: Sequence[Binary], output: Path, progress: Progress, *, at_once: bool) -> None:
     packages = [binary.package for binary in binaries]
     names = ", ".join(binary.name for binary in binaries)
     progress.report(module.name, f"downloading what {names} {module.version} is made of", now=True)
     count = len(_go(module, "list", "-deps", *packages).splitlines())
     progress.report(module.name, f"building {names} from {count} packages", now=True)
     # Beside tests, which a build of minutes must not delay.
-    command = ["nice", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-p", "2"]
+    command = [*([] if at_once else ["nice"]), "go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly"]
+    command += ["-p", "2"]
     command += ["-ldflags", module.linker_flags, "-o", f"{output}/", *packages]
     start = time.monotonic()
     output: list[str] = []
@@ -325,21 +368,49 @@ def _keyed_folder(module: Module, go: str) -> Path:
 
 
 def _cached_folders(module: Module) -> list[Path]:
-    go = go_version()
-    if go is not None:
-        return [_keyed_folder(module, go)]
-    # Without Go, use a build of the same sources by any Go.
-    return sorted(cache_folder().glob(f"{module.name}-{module.version}-{_recipe_digest(module)}-*"))
+    # A build of the same sources by any Go, the newest first.
+    return sorted(cache_folder().glob(f"{module.name}-{module.version}-{_recipe_digest(module)}-*"), reverse=True)
 
 
 def _on_path(binary: Binary) -> Path | None:
     path = shutil.which(binary.name)
-    # Without arguments it would start, and not say its version.
-    if path is None or not binary.version_arguments:
+    version = None if path is None else version_of(binary, Path(path))
+    if path is None or version is None:
         return None
-    answer = subprocess.run([path, *binary.version_arguments], capture_output=True, text=True, check=False, timeout=120)
-    number = re.escape(binary.module.version.removeprefix("v"))
-    return Path(path) if re.search(rf"(?<![\d.]){number}(?![\d.-])", answer.stdout) else None
+    pinned = binary.module.version.removeprefix("v")
+    if binary.minors is None:
+        return Path(path) if version == pinned else None
+    (major, minor), (pinned_major, pinned_minor) = (map(int, each.split(".")[:2]) for each in (version, pinned))
+    fits = major == pinned_major and minor - pinned_minor in binary.minors and not _PREVIEW.search(version)
+    return Path(path) if fits else None
+
+
+_VERSION = re.compile(r"(?<![\d.])(\d+\.\d+\.\d+(?:-[\w.]+)?)")
+_PREVIEW = re.compile(r"-(alpha|beta|rc)")
+
+
+@functools.cache
+def version_of(binary: Binary, path: Path) -> str | None:
+    """The version that a program says it has; None if it does not."""
+    # Without arguments it would start.
+    if not binary.version_arguments:
+        return None
+    command = [str(path), *binary.version_arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    found = _VERSION.search(answer.stdout)
+    return None if found is None else found[1]
+
+
+def origins(found: Mapping[str, Path]) -> list[str]:
+    """Where the programs come from, a line each for those that were not built.
+
+    Args:
+        found: The path of each program.
+    """
+    cached = [name for name, path in found.items() if path.is_relative_to(cache_folder())]
+    lines = [f"{', '.join(cached)}: built, in {cache_folder()}"] if cached else []
+    taken = {name: path for name, path in found.items() if name not in cached}
+    return lines + [f"{name}: {version_of(BINARIES[name], path)} of {path}" for name, path in taken.items()]
 
 
 def _is_program(path: Path) -> bool:

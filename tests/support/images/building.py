@@ -81,15 +81,17 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
 
 
 def _build(cache: Path, base: Path, folder: Path) -> None:
-    sys.stderr.write(f"images: building {', '.join(NAMES)}; a minute or two\n")
     # Parts that change seldom are cached: the dependencies' wheels, the layers made from them, and the SBOMs.
     lock: list[str | Path] = [base.parent.name, sys.version, LOCK]
-    dependencies = made_once(cache, "dependencies", lock, lambda made: _take("dependencies", made), keep=1)
+    dependencies = made_once(cache, "dependencies", lock, lambda made: _take("dependencies", made, step=1), keep=1)
     storage = made_once(cache, "layers", lock, lambda _: None, keep=1)
     dependencies /= "dependencies"
     # An SBOM contains what the project table says of Wattloop; the settings of tools beside it change often.
     listed: list[str | Path] = [*lock, json.dumps(_project(), sort_keys=True), BUILD]
-    sbom = made_once(cache, "sbom", listed, lambda made: _take("sbom", made, "--dependencies", dependencies)) / "sbom"
+    sbom = (
+        made_once(cache, "sbom", listed, lambda made: _take("sbom", made, "--dependencies", dependencies, step=2))
+        / "sbom"
+    )
     buildah = ["buildah", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--storage-driver", "overlay"]
     command: list[str | Path] = [
         sys.executable,
@@ -101,6 +103,7 @@ def _build(cache: Path, base: Path, folder: Path) -> None:
     ]
     # No namespaces of its own: a machine within a machine may not make them.
     options = ["--builder-option=--isolation=chroot", "--builder-option=--layers"]
+    _say(3, f"{', '.join(NAMES)}; a minute or two")
     _run(*command, *options, "--dependencies", dependencies, "--sbom", sbom, *NAMES)
     for name in NAMES:
         image = f"wattloop/{name}:{_version()}"
@@ -108,8 +111,13 @@ def _build(cache: Path, base: Path, folder: Path) -> None:
         _run(*buildah, "push", "--quiet", f"localhost/{image}", archive)
 
 
-def _take(part: str, folder: Path, *options: str | Path) -> None:
+def _say(step: int, what: str) -> None:
+    sys.stderr.write(f"images: building {step} of 3: {what}\n")
+
+
+def _take(part: str, folder: Path, *options: str | Path, step: int) -> None:
     """Moves a part of a new build context into a folder."""
+    _say(step, part)
     with tempfile.TemporaryDirectory(prefix="wattloop-context-") as aside:
         _run(sys.executable, BUILD, "--context-only", "--context", aside, *options)
         shutil.move(f"{aside}/{part}", folder)

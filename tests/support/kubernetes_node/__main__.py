@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from support.binaries.build import NODE, BinariesUnavailableError, BuildFailedError, ensure
+from support.binaries.build import NODE, BinariesUnavailableError, BuildFailedError, ensure, origins
 from support.control_plane.commands import CommandError
 from support.images import ImagesUnavailableError, built_images
 from support.kubernetes_node.clean_up import clean_up
@@ -52,15 +52,25 @@ def up(gpus: int) -> int:
         missing = "a node runs already: make cluster-down ends it"
     if missing is not None:
         return _could_not(missing)
+    start = time.monotonic()
+
+    def begin(number: int, step: str) -> None:
+        print(f"[step {number} of 4, {(time.monotonic() - start) / 60:.1f} min] {step}", file=sys.stderr, flush=True)
+
     try:
-        ensure(NODE)
+        begin(1, "programs: what is not on PATH in a version that fits, nor in the cache, is built in minutes")
+        print("\n".join(f"  {line}" for line in origins(ensure(NODE, at_once=True))), file=sys.stderr)
+        begin(2, "images of this checkout")
         images = built_images()
+        begin(3, "the node")
         about = _start_in_background(gpus)
+        begin(4, "Wattloop, by Helm")
         prepare(about, images.values())
         install(about)
     except (BinariesUnavailableError, BuildFailedError, ImagesUnavailableError, CommandError) as error:
         return _could_not(str(error))
     _say_how_to_use(about)
+    print(f"\nIt took {(time.monotonic() - start) / 60:.1f} min.")
     return 0
 
 
