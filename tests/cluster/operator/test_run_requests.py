@@ -1,12 +1,14 @@
 """Pipelines that ask for a run and wait for it: the examples of docs/day-two.md on a real API server and operator.
 
-Argo, Airflow, GitHub and Flux themselves are missing here. The tests run the commands that the files name, and
+Argo, Argo CD, Airflow, GitHub and Flux themselves are missing here. The tests run the commands that the files name, and
 evaluate their conditions as these systems do.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ import yaml
 from celpy import Environment
 from celpy.adapter import json_to_cel
 
+from support.binaries.build import ensure, find
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.driven_job import DrivenJob
 
@@ -154,6 +157,43 @@ def test_flux_waits_for_the_state_of_a_job(job: DrivenJob, kubectl: ClusterComma
     job.reconcile()
     job.fail(job.train(job.name_of(request="one")), exit_code=1)
     assert health() == (True, False)
+
+
+def lua(value: Any) -> str:
+    """A value of JSON as a literal of Lua."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"[{json.dumps(key)}] = {lua(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def test_argo_cd_shows_the_state_of_a_job_as_its_health(
+    job: DrivenJob, kubectl: ClusterCommand, tmp_path: Path
+) -> None:
+    if find("glua") is None and shutil.which("go") is None:
+        pytest.skip("no Go, which builds Argo CD's Lua")
+    glua = ensure(["glua"])["glua"]
+    ((key, rule),) = documents("argocd-cm.yaml")[0]["data"].items()
+    assert key == f"resource.customizations.health.{job.job['apiVersion'].split('/')[0]}_{job.job['kind']}"
+
+    def health() -> str:
+        script = tmp_path / "health.lua"
+        # Argo CD gives the rule the object; what the rule does not read may have a form that Lua has not.
+        read = {name: job.job.get("status", {}).get(name, "") for name in ("observedGeneration", "state", "failure")}
+        obj = {"metadata": {"generation": job.job["metadata"]["generation"]}, "status": read}
+        script.write_text(f"obj = {lua(obj)}\nh = (function()\n{rule}end)()\nprint(h.status .. ', ' .. h.message)\n")
+        return subprocess.run([glua, script], check=True, capture_output=True, text=True).stdout.strip()
+
+    assert health() == "Healthy, Waiting"
+    suspend = ("patch", "rtj", "digits", "--type=merge", '--patch={"spec":{"suspend":true,"retries": 0}}')
+    kubectl(*suspend, namespace=job.key.namespace)
+    assert health() == "Progressing, the operator has not seen this version of the job"
+    job.reconcile()
+    assert health() == "Suspended, Suspended"
+    fails = '--patch={"spec":{"suspend":false,"runRequest":"one","retries": 0}}'
+    kubectl("patch", "rtj", "digits", "--type=merge", fails, namespace=job.key.namespace)
+    job.reconcile()
+    job.fail(job.train(job.name_of(request="one")), exit_code=1)
+    assert health() == "Degraded, Failing: Crashed"
 
 
 def test_kubectl_waits_no_longer_than_its_limit_for_a_run_that_can_not_start(

@@ -133,6 +133,7 @@ NODE_AGENTS = Module("node", KUBERNETES.requirement, KUBERNETES.link_variables)
 ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
+GLUA = Module("glua", "github.com/yuin/gopher-lua", ())
 JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
 TRAINER = Module("trainer", "github.com/kubeflow/trainer/v2", ())
 TRAINER_2_1 = Module("trainer-2.1", TRAINER.requirement, ())
@@ -162,6 +163,7 @@ BINARIES = {
         Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",), range(-2, 100)),
         Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short"), _ANY),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
+        Binary("glua", GLUA, "github.com/yuin/gopher-lua/cmd/glua", ()),
         Binary("jobset", JOBSET, "sigs.k8s.io/jobset", ()),
         Binary(
             "trainer-controller-manager", TRAINER, "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", ()
@@ -183,7 +185,7 @@ BINARIES = {
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
-"""Programs of the tests with a control plane; kwok is built on demand."""
+"""Programs of the tests with a control plane; kwok and glua are built on demand."""
 CONTROLLERS = ("kueue", "trainer-controller-manager", "training-operator", "kuberay")
 """Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
 FURTHER_VERSIONS = ("trainer-2.1", "trainer-2.3", "training-operator-1.9")
