@@ -3,7 +3,7 @@
 A pod runs a recurrence by a chain of uids from the pod up to the workload that the operator started. The root is
 `status.workloadRef.uid`, which only the operator writes. An owner reference alone proves little: the creator of an
 object writes its owner references, and the API server does not verify them. So a pod of a Job must also look as the
-Job controller creates it. docs/internals/security.md describes the remaining risk and the admission policy against it.
+Job controller creates it. docs/internals/remaining-risks.md describes the risk and the admission policy against it.
 """
 
 from __future__ import annotations
