@@ -162,7 +162,7 @@ def operator_kubeconfig(
     """A kubeconfig with exactly the rights that the chart gives the operator, once they are in effect."""
     account = {"admin": admin, "namespace": release.namespace, "service_account": release.operator_service_account}
     for resource, where, verbs in (
-        ("recurringtrainingjobs.wattloop.dev", "", {"get", "list", "watch"}),
+        ("recurringtrainingjobs.wattloop.dev", "", {"get", "list", "watch", "patch"}),
         ("leases.coordination.k8s.io", release.namespace, {"get", "create", "update"}),
     ):
         assert granted_soon(verbs, resource=resource, where=where, **account) == verbs

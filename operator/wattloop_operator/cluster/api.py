@@ -12,6 +12,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -19,6 +20,7 @@ from wattloop_operator.cluster.api_transport import (
     APPLY,
     JSON,
     KEY_SET,
+    MERGE,
     METADATA_ONLY,
     Request,
     ResponseTooLargeError,
@@ -260,6 +262,22 @@ class ClusterApi:
         path = resource.path(str(metadata.get("namespace", "")), str(metadata["name"]), "status")
         query = {"fieldManager": field_manager, "force": "true"}
         return self._call(Request("PATCH", path, query, body, content_type=APPLY))
+
+    def patch_metadata(self, resource: ResourceType, metadata: ObjectMeta, changes: Mapping[str, Any]) -> Body:
+        """Replace fields of the metadata of an object, and leave the others.
+
+        Args:
+            resource: The kind.
+            metadata: Namespace, name and uid of the object; the uid is a precondition.
+            changes: The fields in wire form.
+
+        Raises:
+            NotFoundError: The object does not exist.
+            ConflictError: The object has another uid.
+        """
+        body = {"metadata": {"uid": metadata.uid, **changes}}
+        path, query = resource.path(metadata.namespace, metadata.name), {"fieldManager": FIELD_MANAGER}
+        return self._call(Request("PATCH", path, query, body, content_type=MERGE))
 
     def delete(
         self, resource: ResourceType, namespace: str, name: str, uid: str, *, after_dependents: bool = False

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 KEY_SET = "application/jwk-set+json"
+MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 CONNECT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 30.0

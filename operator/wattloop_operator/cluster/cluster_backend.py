@@ -29,9 +29,11 @@ from wattloop_operator.cluster.events import EventSubject, event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
+from wattloop_operator.cluster.job_histories import JobHistories
 from wattloop_operator.cluster.training_runtimes import TrainingRuntimes
 from wattloop_operator.cluster.undelivered_reader import Receive, UndeliveredReportsReader
 from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.domain.job_identity import HISTORY_ANNOTATION, history_uid, is_shown, owner_of
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
@@ -43,6 +45,8 @@ from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
     RECURRENCE_DELETED,
     Action,
+    AdoptRecurrence,
+    AnnotateHistory,
     CreateRecurrence,
     DeleteRecurrence,
     EmitEvent,
@@ -116,6 +120,7 @@ class ClusterBackend:
         self._store = store
         self._sample_decision = sample_decision
         self._store_cache = StoreCache(store)
+        self._histories = JobHistories(cache, self._store_cache)
         self._policies = PolicyCache()
         # By the uid of a job: its generation, and its GPUs, for which its template is parsed and checked.
         self._devices: dict[str, tuple[int | None, int]] = {}
@@ -136,11 +141,16 @@ class ClusterBackend:
         cached = self._cache.jobs.get((key.namespace, key.name))
         if cached is None or (refused is not None and not refused.readable) or self._has_unread_recurrence(cached):
             return None
-        job = cached.value
-        if job.metadata.deletion_timestamp is not None:
-            return Snapshot(job)
-        stored = self._store_cache.of_job(cached.uid)
-        recurrences = self._attempts(job, stored.records)
+        if cached.value.metadata.deletion_timestamp is not None:
+            return Snapshot(cached.value)
+        of_name = [each.value for each in self._cache.recurrences.of_group(cached.key)]
+        history = self._histories.of(cached.value, of_name)
+        job, uid = history.job, history_uid(history.job)
+        if history.problem:
+            self.announce(job, EmitEvent(True, "HistoryRefused", history.problem))
+        own = [each for each in of_name if each.spec.job_ref.uid == uid]
+        stored = self._store_cache.of_job(uid)
+        recurrences = self._attempts(job, [each for each in own if is_shown(job, each)], stored.records)
         source = job.spec.batch_size.learn_from
         source_job = None if source is None else self._cache.jobs.get((key.namespace, source))
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
@@ -159,7 +169,7 @@ class ClusterBackend:
             late_usages=stored.late_usages,
             source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
             source_job=None if source_job is None else source_job.value,
-            pod_energies=self._pod_energies(cached.uid, recurrences),
+            pod_energies=self._pod_energies(uid, recurrences),
             devices=self._devices_of(job),
             runtime_digest=runtime.digest,
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
@@ -169,8 +179,10 @@ class ClusterBackend:
             reads_output=self._reads_output,
             tariff=self._tariffs.of(key.namespace),
             deleted_recurrences=tuple(
-                TrainingAttempt.of(each, None) for each in self._cache.deleted_recurrences.of_job(cached.uid)
+                TrainingAttempt.of(each, None) for each in self._cache.deleted_recurrences.of_job(uid)
             ),
+            restored_recurrences=tuple(TrainingAttempt.of(each, None) for each in own if not is_shown(job, each)),
+            unannotated=history.unannotated,
             policies=self._policies,
         )
         full = self._cache.crowded(key.namespace) if refused is None else refused.problem
@@ -209,14 +221,15 @@ class ClusterBackend:
     def forget(self, key: JobKey, uid: str) -> None:
         """Drop all data of a deleted job."""
         logger.info("%s was deleted", key)
-        self._store_cache.invalidate(uid)
+        of_history = self._histories.forget(uid)
+        self._store_cache.invalidate(of_history)
         self._devices.pop(uid, None)
         self._dry_run.forget(uid)
         self._undelivered.forget(uid)
         self._workloads.keep((key.namespace, key.name), ())
-        self._store.pod_energies.delete_job(uid)
-        self._store.pipelines.delete_job(uid)
-        self._store.attempt_progress.delete_job(uid)
+        self._store.pod_energies.delete_job(of_history)
+        self._store.pipelines.delete_job(of_history)
+        self._store.attempt_progress.delete_job(of_history)
 
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
@@ -229,25 +242,28 @@ class ClusterBackend:
                 self._create(recurrence)
             case StartWorkload(recurrence):
                 self._start(snapshot, recurrence)
-            case EndWorkload(recurrence, gracefully):
-                state = snapshot.workloads.get(recurrence.metadata.name)
-                if state is not None and state.owned:
-                    self._workloads.delete(recurrence, state, gracefully=gracefully)
+            case EndWorkload():
+                self._end(snapshot, action)
             case MergeUndelivered(recurrence, reports):
                 self._undelivered.read(recurrence, reports)
             case WriteRecurrenceStatus(recurrence, status):
                 self._write_recurrence_status(recurrence, status)
             case DeleteRecurrence(recurrence):
                 self._delete(recurrence)
+            case AnnotateHistory():
+                self._annotate(snapshot.job)
+            case AdoptRecurrence(recurrence, status):
+                self._adopt(snapshot.job, recurrence, status)
             case WriteJobStatus(status):
                 self._write_job_status(snapshot, status)
-            case EmitEvent():
-                if action.reason == RECURRENCE_DELETED:
-                    self._before_deletion_event(snapshot, action.recurrence)
+            case EmitEvent() if action.reason == RECURRENCE_DELETED:
+                self._before_deletion_event(snapshot, action.recurrence)
 
-    def _attempts(self, job: RecurringTrainingJob, records: Sequence[ObservationRecord]) -> tuple[TrainingAttempt, ...]:
+    def _attempts(
+        self, job: RecurringTrainingJob, own: Sequence[TrainingRecurrence], records: Sequence[ObservationRecord]
+    ) -> tuple[TrainingAttempt, ...]:
         """The job's attempts; with the rows of those of which not all that follows from them is written yet."""
-        metadata, recorded = job.metadata, {record.order for record in records}
+        recorded = {record.order for record in records}
         active, ended_since = set(job.status.active), self._clock() - LATE_REPORT_PERIOD
 
         def needs_row(each: TrainingRecurrence) -> bool:
@@ -255,8 +271,6 @@ class ClusterBackend:
                 return True
             return self._agent_report_timeout_seconds > 0 and job_observations.ended_at(each) >= ended_since
 
-        own = [each.value for each in self._cache.recurrences.of_group((metadata.namespace, metadata.name))]
-        own = [each for each in own if each.spec.job_ref.uid == metadata.uid]
         read = {each.metadata.name: each for each in self._store.attempt_progress.attempts(filter(needs_row, own))}
         return tuple(read.get(each.metadata.name) or TrainingAttempt.of(each, None) for each in own)
 
@@ -300,6 +314,11 @@ class ClusterBackend:
         if runtime.problem or runtime.digest != snapshot.runtime_digest:
             raise StaleSnapshotError(f"{recurrence.metadata.full_name}: its training runtime has changed")
 
+    def _end(self, snapshot: Snapshot, action: EndWorkload) -> None:
+        state = snapshot.workloads.get(action.recurrence.metadata.name)
+        if state is not None and state.owned:
+            self._workloads.delete(action.recurrence, state, gracefully=action.gracefully)
+
     def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
         self._check_runtime(snapshot, recurrence)
         try:
@@ -310,7 +329,6 @@ class ClusterBackend:
 
     def _write_recurrence_status(self, recurrence: TrainingAttempt, status: TrainingRecurrenceStatus) -> None:
         metadata = recurrence.metadata
-        key = (metadata.namespace, metadata.name)
         if status.result is not None and recurrence.status.result is None and recurrence.outcome is None:
             self._store.attempt_progress.decide(recurrence, status, self._clock())
         # The writer of FrequencyPlans writes what it knows of the plan.
@@ -321,13 +339,51 @@ class ClusterBackend:
                 status_to_apply(recurrence, written, resource_version=metadata.resource_version),
             )
         except (ConflictError, NotFoundError) as error:
-            current = self._api.find(TRAINING_RECURRENCES, *key)
-            if current is None:
-                self._cache.recurrences.remove(key, metadata.uid, before_event=True)
-            else:
-                self._cache.put_recurrence(current)
+            self._reread(recurrence)
             raise StaleSnapshotError(f"{metadata.full_name}: {error}") from error
         self._cache.put_recurrence(body)
+
+    def _annotate(self, job: RecurringTrainingJob) -> None:
+        """Write the annotation with the job's history. Without it the job runs, and only a backup of it is less."""
+        metadata = job.metadata
+        annotations = {HISTORY_ANNOTATION: metadata.annotations[HISTORY_ANNOTATION]}
+        try:
+            self._cache.put_job(
+                self._api.patch_metadata(RECURRING_TRAINING_JOBS, metadata, {"annotations": annotations})
+            )
+        except (ConflictError, NotFoundError) as error:
+            self._read_job(job)
+            raise StaleSnapshotError(f"{metadata.full_name}: {error}") from error
+        except RejectedError as error:
+            self._histories.not_written(metadata.uid)
+            logger.warning(
+                "%s: the annotation %s is refused, so a backup of the job does not have it: %s",
+                metadata.full_name, HISTORY_ANNOTATION, error,
+            )  # fmt: skip
+
+    def _adopt(
+        self, job: RecurringTrainingJob, recurrence: TrainingAttempt, status: TrainingRecurrenceStatus | None
+    ) -> None:
+        """Write the status of a restored recurrence first: one without a result that the job controls would start."""
+        owners = [owner_of(job).to_wire()]
+        try:
+            if status is not None:
+                self._api.apply_status(TRAINING_RECURRENCES, status_to_apply(recurrence, status.to_wire()))
+            self._cache.put_recurrence(
+                self._api.patch_metadata(TRAINING_RECURRENCES, recurrence.metadata, {"ownerReferences": owners})
+            )
+        except (ConflictError, NotFoundError) as error:
+            self._reread(recurrence)
+            raise StaleSnapshotError(f"{recurrence.metadata.full_name}: {error}") from error
+
+    def _reread(self, recurrence: TrainingRecurrence) -> None:
+        """Read a recurrence into the cache, which has an older one."""
+        metadata = recurrence.metadata
+        current = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
+        if current is None:
+            self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+        else:
+            self._cache.put_recurrence(current)
 
     def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
         metadata = snapshot.job.metadata
@@ -361,7 +417,7 @@ class ClusterBackend:
         else:
             # Of attempts that were deleted while they were active, the names are known, and not the objects.
             existing = {each.metadata.name for each in snapshot.recurrences}
-            self._store.attempt_progress.delete_named(metadata.uid, set(job.status.active) - existing)
+            self._store.attempt_progress.delete_named(history_uid(job), set(job.status.active) - existing)
 
     def _read_job(self, job: RecurringTrainingJob) -> Body | None:
         """Read a job into the cache; None if it does not exist."""

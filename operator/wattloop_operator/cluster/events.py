@@ -60,6 +60,7 @@ JOB_WARNING_REASONS = frozenset(
         "InvalidParameters",
         "InvalidSchedule",
         "NotSupported",
+        "HistoryUnknown",
         "FrequencyPlanNotFound",
         "NoFrequencyPlan",
     }

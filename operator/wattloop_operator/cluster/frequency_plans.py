@@ -33,6 +33,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.api_transport import UnreadableResponseError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import metadata_part
+from wattloop_operator.domain.job_identity import history_uid, owner_of
 from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
@@ -129,7 +130,7 @@ class FrequencyPlanWriter:
 
     def _write(self, state: PipelineState, recurrence: TrainingRecurrence, written: _Written) -> None:
         job = self.cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))
-        if job is None or job.uid != recurrence.spec.job_ref.uid or not state.ranks:
+        if job is None or history_uid(job.value) != recurrence.spec.job_ref.uid or not state.ranks:
             return
         plan = self._plan(state, job.value, written)
         ended = recurrence.status.result is not None
@@ -159,7 +160,7 @@ class FrequencyPlanWriter:
         digest = "" if state.frontier is None else state.frontier.profile_digest
         if written.plan is not None and written.made_of == digest:
             return written.plan
-        wanted = plan_object(state, _owner(job))
+        wanted = plan_object(state, owner_of(job))
         if wanted is None:
             return None
         body = self.api.find(FREQUENCY_PLANS, namespace, wanted.metadata.name) or self._create(wanted)
@@ -196,17 +197,6 @@ class FrequencyPlanWriter:
 
 def _read(body: Body) -> FrequencyPlan:
     return FrequencyPlan.from_wire(body)
-
-
-def _owner(job: RecurringTrainingJob) -> OwnerReference:
-    return OwnerReference(
-        api_version=job.api_version,
-        kind=job.kind,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
 
 
 def _is_owned(references: Iterable[Body], owner: OwnerReference) -> bool:

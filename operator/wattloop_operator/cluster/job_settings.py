@@ -22,6 +22,7 @@ from wattloop_operator.cluster.api import (
     ClusterApi,
     RejectedError,
 )
+from wattloop_operator.domain.job_identity import history_uid
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
@@ -75,9 +76,9 @@ class JobSettings:
         namespace, reference = recurrence.metadata.namespace, recurrence.spec.job_ref
         try:
             body = self._api.find(RECURRING_TRAINING_JOBS, namespace, reference.name)
-            if body is None or body["metadata"]["uid"] != reference.uid:
+            job = None if body is None else RecurringTrainingJob.from_wire(body)
+            if job is None or history_uid(job) != reference.uid:
                 return JobPlan(enabled=False)
-            job = RecurringTrainingJob.from_wire(body)
             named = job.spec.power.named_plan
             found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named)
             return self._shared(job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found)))

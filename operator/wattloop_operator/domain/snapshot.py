@@ -214,6 +214,8 @@ class Snapshot:
         tariff: Price and carbon intensity of electricity in the job's namespace.
         deleted_recurrences: Recurrences that were deleted, and not by a history limit, and of which no Event tells yet:
             ended ones, and those that the job's status does not state yet, so that their slots do not start again.
+        restored_recurrences: Recurrences of the job's history that were restored without their status, and do not run.
+        unannotated: Whether the job's object lacks the annotation that states its history.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
             Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
@@ -240,6 +242,8 @@ class Snapshot:
     recurrences_option: str = ""
     tariff: Tariff = NO_TARIFF
     deleted_recurrences: tuple[TrainingAttempt, ...] = ()
+    restored_recurrences: tuple[TrainingAttempt, ...] = ()
+    unannotated: bool = False
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

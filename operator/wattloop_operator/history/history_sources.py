@@ -24,6 +24,7 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.api_server import KUBECONFIG_ERRORS, kubeconfig_problem
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.domain.job_identity import is_shown
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs, tariff_of
 from wattloop_operator.domain.training_attempt import TrainingAttempt
@@ -189,7 +190,7 @@ def cluster_history(
         ) from None
     job = read_object(RecurringTrainingJob, body, f"{where}/{job_name}")
     recurrences = [read_object(TrainingRecurrence, each, f"{where}/{job_name}") for each in bodies]
-    own = tuple(TrainingAttempt.of(each, None) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+    own = tuple(TrainingAttempt.of(each, None) for each in recurrences if is_shown(job, each))
     return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own, tariff=tariffs.of(where)))
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.gpu_node import GPUNode
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
@@ -19,6 +20,7 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.auth.viewer_rights import ALL_NAMESPACES, LISTED, listing
+from wattloop_operator.domain.job_identity import annotated_uid, history_uid, is_shown
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
@@ -112,8 +114,9 @@ class ClusterJobs:
             return None
         job = _job(body)
         namespace = objects.namespaces[key.namespace]
-        bodies = namespace.recurrences.get(job.metadata.uid, ())
-        recurrences, missing = _read_each(bodies, _recurrence)
+        bodies = namespace.recurrences.get(history_uid(job), ())
+        read, missing = _read_each(bodies, _recurrence)
+        recurrences = tuple(each for each in read if is_shown(job, each))
         snapshot = Snapshot(job=job, recurrences=recurrences, tariff=self._tariffs.of(key.namespace))
         history = JobHistory.of_snapshot(snapshot)
         version = _history_version(job, history, bodies)
@@ -125,7 +128,8 @@ class ClusterJobs:
         found: list[HeldGpu] = []
         for namespace in self._reader.objects().namespaces.values():
             for body in namespace.jobs.values():
-                bodies = namespace.recurrences.get(str(body["metadata"]["uid"]), ())
+                metadata = ObjectMeta.model_validate(body["metadata"])
+                bodies = namespace.recurrences.get(annotated_uid(metadata) or metadata.uid, ())
                 running = [each for each in bodies if not _has_ended(each)]
                 if running and body["metadata"]["name"] not in namespace.unreadable:
                     deadline = _job(body).spec.active_deadline_seconds

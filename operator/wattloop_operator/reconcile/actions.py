@@ -112,6 +112,24 @@ class DeleteRecurrence:
 
 
 @dataclass(frozen=True)
+class AnnotateHistory:
+    """Write the annotation of the job that states its history, as the job of the snapshot has it."""
+
+
+@dataclass(frozen=True)
+class AdoptRecurrence:
+    """Make the job the controller of a recurrence of its history that was restored, so that it ends with the job.
+
+    Attributes:
+        recurrence: The recurrence.
+        status: Its status, by what the store has of it; None if it was restored with its status.
+    """
+
+    recurrence: TrainingAttempt
+    status: TrainingRecurrenceStatus | None = None
+
+
+@dataclass(frozen=True)
 class WriteJobStatus:
     """Write the job's status."""
 
@@ -145,6 +163,8 @@ Action = (
     | MergeUndelivered
     | WriteRecurrenceStatus
     | DeleteRecurrence
+    | AnnotateHistory
+    | AdoptRecurrence
     | WriteJobStatus
     | EmitEvent
 )

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     Action,
+    AnnotateHistory,
     CreateRecurrence,
     DeleteRecurrence,
     ReconcileResult,
@@ -32,6 +33,7 @@ from wattloop_operator.reconcile.job.recurrences import (
     deleted_events,
     learn_since_actions,
 )
+from wattloop_operator.reconcile.job.restored_job import adoption_actions, restored_events
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import CORRECTED_BY_A_CHANGE, Readiness, start_actions
 from wattloop_operator.reconcile.job.status import job_status
@@ -51,10 +53,13 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult(())
+    if snapshot.unannotated:
+        # Before anything is done: a backup of the object must have it.
+        return ReconcileResult((AnnotateHistory(),))
     forgotten = learn_since_actions(snapshot)
     if forgotten:
         return ReconcileResult(forgotten)
-    actions: list[Action] = list(_record(snapshot))
+    actions: list[Action] = [*_record(snapshot), *adoption_actions(snapshot, now)]
     wake_times: list[datetime] = []
     for recurrence in sorted(snapshot.recurrences, key=lambda each: each.order):
         due = attempt_actions(snapshot, recurrence, now)
@@ -71,6 +76,7 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
     actions += [DeleteRecurrence(each) for each in beyond_history_limits(snapshot, open_indices)]
     if start_fails or not _status_can_follow(snapshot, actions, readiness):
         status = job_status(snapshot, readiness, open_indices, now)
+        actions += restored_events(snapshot)
         actions += condition_events(snapshot, status.conditions)
         actions += deleted_active_events(snapshot)
         if status != snapshot.job.status:

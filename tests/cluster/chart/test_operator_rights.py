@@ -12,10 +12,10 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
 
 ALLOWED = {
-    "recurringtrainingjobs.wattloop.dev": {"get", "list", "watch"},
+    "recurringtrainingjobs.wattloop.dev": {"get", "list", "watch", "patch"},
     "recurringtrainingjobs.wattloop.dev/status": {"patch"},
     "recurringtrainingjobs.wattloop.dev/finalizers": {"update"},
-    "trainingrecurrences.wattloop.dev": {"get", "list", "watch", "create", "delete"},
+    "trainingrecurrences.wattloop.dev": {"get", "list", "watch", "create", "patch", "delete"},
     "trainingrecurrences.wattloop.dev/status": {"patch"},
     "trainingrecurrences.wattloop.dev/finalizers": {"update"},
     "frequencyplans.wattloop.dev": {"get", "list", "watch", "create", "delete"},

@@ -38,7 +38,7 @@ def install(helm: ClusterCommand, *namespaces: str) -> str:
 
 def await_rights(admin: client.ApiClient, where: str) -> None:
     """Wait until the RoleBinding of a namespace is in effect."""
-    verbs = {"get", "list", "watch", "create", "delete"}
+    verbs = {"get", "list", "watch", "create", "patch", "delete"}
     resource = "trainingrecurrences.wattloop.dev"
     access = {
         "admin": admin,
@@ -92,8 +92,8 @@ def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, ad
     for resource, verbs in (
         ("jobs.batch", {"get", "list", "watch", "create", "delete"}),
         ("pods", {"get", "list", "watch"}),
-        ("recurringtrainingjobs.wattloop.dev", {"get", "list", "watch"}),
-        ("trainingrecurrences.wattloop.dev", {"get", "list", "watch", "create", "delete"}),
+        ("recurringtrainingjobs.wattloop.dev", {"get", "list", "watch", "patch"}),
+        ("trainingrecurrences.wattloop.dev", {"get", "list", "watch", "create", "patch", "delete"}),
         ("events.events.k8s.io", {"create"}),
     ):
         for where in NAMESPACES:

@@ -108,7 +108,7 @@ def test_only_root_can_change_an_images_programs(image: OpenedImage) -> None:
 
 
 def test_an_image_is_no_larger_than_documented(image: OpenedImage, name: str) -> None:
-    text = (REPOSITORY / "docs" / "installation.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     documented = {found[1]: (int(found[2]), int(found[3])) for found in DOCUMENTED.finditer(text)}
     whole_mb, ours_mb = documented[name]
     assert sum(image.layer_bytes) / 1e6 <= whole_mb

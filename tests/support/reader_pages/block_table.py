@@ -15,6 +15,10 @@ FORMATS = (
 BY_HAND = "tests/client/pipeline/test_local_profile.py::test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it"
 TORCH = "tests/integrations/test_page_blocks.py::test_a_block_with_pytorch_runs"
 KUBECTL = "tests/cluster/commands/test_page_commands.py::test_the_commands_of_a_block_succeed"
+RESTORED = (
+    "tests/cluster/operator/test_restored_jobs.py::"
+    "test_a_restored_job_keeps_its_history_and_its_recurrences_and_starts_nothing_again"
+)
 CHART = "tests/cluster/chart/test_page_values.py::test_the_values_of_a_block_are_those_of_the_chart"
 OBJECTS = "tests/cluster/chart/test_page_values.py::test_a_part_of_another_kind_is_accepted"
 
@@ -64,6 +68,8 @@ ELSEWHERE = {
     ("day-two.md", "kubectl wattloop"): KUBECTL,
     ("day-two.md", "kubectl patch"): KUBECTL,
     ("torch-pipelines.md", "kubectl label"): KUBECTL,
+    ("day-two.md", "kubectl get rtj,trec,"): RESTORED,
+    ("day-two.md", "kubectl --namespace wattloop apply"): RESTORED,
     ("day-two.md", "kubectl get cronjob"): (
         "tests/cluster/commands/test_convert.py::test_a_cron_job_of_the_cluster_becomes_a_job_beside_it"
     ),

@@ -1,12 +1,13 @@
 {{/* The operator's rules for namespaced objects. */}}
 {{- define "wattloop.namespacedRules" -}}
-# Users own their jobs; the operator owns the recurrences, and writes the status of both.
+# Users own their jobs; the operator owns the recurrences, and writes the status of both. Of a job it writes the
+# annotation with its history, by which a restored job is known, and of a restored recurrence the owner.
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [wattloop.dev]
   resources: [trainingrecurrences]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs/status, trainingrecurrences/status, frequencyplans/status]
   verbs: [patch]

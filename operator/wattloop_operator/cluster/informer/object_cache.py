@@ -22,6 +22,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.informer.object_bytes import Key, NamespaceBytes, model_bytes, parsed_bytes
 from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
+from wattloop_operator.domain.job_identity import history_uid
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
@@ -177,7 +178,9 @@ class ObjectCache:
     def remove_job(self, body: Body) -> bool:
         """Remove a deleted RecurringTrainingJob."""
         key, uid, _ = identity(body)
-        self.deleted_recurrences.discard_job(uid)
+        stored = self.jobs.get(key)
+        if stored is not None and stored.uid == uid:
+            self.deleted_recurrences.discard_job(history_uid(stored.value))
         return self.jobs.remove(key, uid)
 
     def _refuse_job(self, body: Body, problem: str, size: int = 0) -> bool:
@@ -264,7 +267,11 @@ class ObjectCache:
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
         job, recurrence = self.jobs.get(removed.group), removed.value
         self._unstated_starts.discard(removed.uid)
-        if job is None or job.uid != recurrence.spec.job_ref.uid or job.value.metadata.deletion_timestamp is not None:
+        if (
+            job is None
+            or history_uid(job.value) != recurrence.spec.job_ref.uid
+            or job.value.metadata.deletion_timestamp is not None
+        ):
             return
         active = set(job.value.status.active)
         is_unstated = recurrence.status.result is not None or recurrence.metadata.name not in active

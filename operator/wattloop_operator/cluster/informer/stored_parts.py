@@ -15,6 +15,7 @@ import pydantic_core
 
 from wattloop_operator.api.template import QUEUE_LABEL
 from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_list, upper_levels
+from wattloop_operator.domain.job_identity import HISTORY_ANNOTATION
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL
 from wattloop_operator.workloads.pod_state import GLOBAL_JOB_INDEX_LABEL, RANK_0_LABELS
@@ -25,6 +26,7 @@ STORED_METADATA = (
     "name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
 STORED_LABELS = (JOB_LABEL, RECURRENCE_LABEL, JOB_UID_LABEL, QUEUE_LABEL, GLOBAL_JOB_INDEX_LABEL, *RANK_0_LABELS)
+MAX_ANNOTATION_CHARACTERS = 256
 STORED_JOB_SPEC = ("suspend", "parallelism", "completions", "backoffLimit")
 STORED_KUEUE_STATUS = ("conditions", "admissionChecks")
 STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
@@ -60,7 +62,7 @@ def kueue_part(body: Body) -> dict[str, Any]:
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, labels and owner that the operator reads.
+    """The fields, labels, annotation and owner that the operator reads.
 
     Example:
         >>> stored_metadata({"name": "x", "labels": {"a": "b"}, "ownerReferences": [{"uid": "u"}], "finalizers": ["c"]})
@@ -70,7 +72,10 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     # The API server admits one controller. The upper levels of an event have null for each owner.
     owners = [each for each in metadata.get("ownerReferences") or () if each and each.get("controller")][:1]
     kept = _part(metadata, STORED_METADATA)
-    return kept | ({"labels": labels} if labels else {}) | ({"ownerReferences": owners} if owners else {})
+    history = str((metadata.get("annotations") or {}).get(HISTORY_ANNOTATION) or "")[:MAX_ANNOTATION_CHARACTERS]
+    annotations = {"annotations": {HISTORY_ANNOTATION: history}} if history else {}
+    labels = {"labels": labels} if labels else {}
+    return kept | labels | annotations | ({"ownerReferences": owners} if owners else {})
 
 
 def _part(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

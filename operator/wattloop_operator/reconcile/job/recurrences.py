@@ -79,8 +79,8 @@ def used_slots(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _created(snapshot: Snapshot) -> tuple[TrainingAttempt, ...]:
-    """The recurrences that exist, and the deleted ones that the status may not state yet."""
-    return *snapshot.recurrences, *snapshot.deleted_recurrences
+    """The recurrences that exist, also without their status, and the deleted ones that the status may not state yet."""
+    return *snapshot.recurrences, *snapshot.restored_recurrences, *snapshot.deleted_recurrences
 
 
 def last_end(snapshot: Snapshot) -> datetime | None:

@@ -14,12 +14,14 @@ from wattloop_operator.api.batch_size import wrong_parameters
 from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy
 from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
+from wattloop_operator.domain.job_identity import is_unseen_restored
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
+from wattloop_operator.reconcile.job.restored_job import counts_are_lost
 from wattloop_operator.reconcile.job.retry import MISTAKES, is_retry_due, retry_actions, wait_after_mistakes
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -31,6 +33,7 @@ MAX_ACTIVE = 64
 SUSPENDED = "Suspended"
 ALL_STARTED = "AllStarted"
 NO_ARM_LEFT = "NoArmLeft"
+HISTORY_UNKNOWN = "HistoryUnknown"
 # Those that a change of what is trained ends at once.
 CORRECTED_BY_A_CHANGE = MISTAKES | {NO_ARM_LEFT}
 MISTAKE = (
@@ -39,6 +42,10 @@ MISTAKE = (
     "its training runtime within half a minute"
 )
 CRASHES_COUNT = "Crashes count until spec.template, its training runtime or spec.learnSince changes"
+COUNTS_LOST = (
+    "the job was restored, and neither the database nor an object tells how many of its recurrences were started; set "
+    "spec.maxRecurrences to the number that is left, or restore the database and then the job again"
+)
 OUTPUT_NOT_READ = (
     "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
     "the chart, operator.readPodLogs: true)"
@@ -119,6 +126,8 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
         return unreadable
     if snapshot.refusal:
         return Readiness(ready=False, reason="TemplateRejected", message=snapshot.refusal)
+    if spec.max_recurrences is not None and counts_are_lost(snapshot):
+        return Readiness(ready=False, reason=HISTORY_UNKNOWN, message=COUNTS_LOST)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(is_retry_due(snapshot, each) for each in open_now):
         given = snapshot.recurrences_option or "spec.maxRecurrences"
@@ -182,7 +191,7 @@ def _start_due(
 def is_new_request(snapshot: Snapshot) -> bool:
     """Whether the job requests a run that was not started yet."""
     request = snapshot.job.spec.run_request
-    if not request or request == snapshot.job.status.last_run_request:
+    if not request or request == snapshot.job.status.last_run_request or is_unseen_restored(snapshot.job):
         return False
     return slot_of_request(request) not in used_slots(snapshot)
 

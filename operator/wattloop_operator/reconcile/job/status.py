@@ -13,6 +13,7 @@ from wattloop_operator.api.recurring_training_job_status import (
     RecurringTrainingJobStatus,
     RunRequestStatus,
 )
+from wattloop_operator.domain.job_identity import is_unseen_restored
 from wattloop_operator.domain.names import slot_of_request
 from wattloop_operator.domain.quantities import KILOWATT_HOURS, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
@@ -101,6 +102,9 @@ def _run_request(snapshot: Snapshot, readiness: Readiness, ended: list[Recurrenc
     if result is None:
         request, result = before.ended, before.result
     value = readiness.last_run_request or _started_run_request(snapshot) or before.value
+    if is_unseen_restored(snapshot.job):
+        # It counts as done. Without its record, its result is not known.
+        value = request = snapshot.job.spec.run_request or None
     if value is None and request is None:
         return None
     failed = request if result not in (None, Result.REACHED) else before.failed

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.domain.job_identity import history_uid
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.job_observations import (
@@ -116,7 +117,7 @@ def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
     found = []
     for record in snapshot.source_records:
         # A deleted job of the same name has recurrences with the same indices.
-        if source is not None and record.job_uid == source.metadata.uid and not not_forgotten(source, (record,)):
+        if source is not None and record.job_uid == history_uid(source) and not not_forgotten(source, (record,)):
             continue
         observation = _of_source(record, present)
         if observation is not None:

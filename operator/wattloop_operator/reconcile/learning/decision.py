@@ -12,7 +12,7 @@ from wattloop.run.micro_batches import micro_batches
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
 from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
-from wattloop_operator.api.meta import ObjectMeta, OwnerReference
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import NextRecurrence
@@ -21,6 +21,7 @@ from wattloop_operator.api.training_recurrence import (
     JobReference,
     TrainingRecurrenceSpec,
 )
+from wattloop_operator.domain.job_identity import history_uid, owner_of
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
@@ -105,7 +106,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         recurrence=index,
         attempt=attempt,
         observations=known.of_source + known.observations,
-        seed=decision_seed(job.metadata.uid, index, attempt, SEED),
+        seed=decision_seed(history_uid(job), index, attempt, SEED),
         running=tuple(Configuration(size, values) for size, values in running),
         gpu_model=known.gpu_product,
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
@@ -155,7 +156,7 @@ def policy_of(snapshot: Snapshot, context: DecisionContext) -> Iterator[Policy]:
     """The policy of a job; its model may be that of an earlier decision, which it only updates."""
     spec = snapshot.job.spec
     name, settings = _policy_settings(spec)
-    key = (snapshot.job.metadata.uid, name, tuple(sorted(settings.items())))
+    key = (history_uid(snapshot.job), name, tuple(sorted(settings.items())))
     with snapshot.policies.policy(key, lambda: policy_named(name, **settings), len(context.space)) as policy:
         yield policy
 
@@ -224,7 +225,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
     return TrainingAttempt(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(
-            job_ref=JobReference(name=job.metadata.name, uid=job.metadata.uid),
+            job_ref=JobReference(name=job.metadata.name, uid=history_uid(job)),
             index=attempt.index,
             attempt=attempt.attempt,
             slot=attempt.slot,
@@ -405,16 +406,7 @@ def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
         name=name,
         namespace=job.metadata.namespace,
         labels={JOB_LABEL: job.metadata.name, RECURRENCE_LABEL: name},
-        owner_references=(
-            OwnerReference(
-                api_version=job.api_version,
-                kind=job.kind,
-                name=job.metadata.name,
-                uid=job.metadata.uid,
-                controller=True,
-                block_owner_deletion=True,
-            ),
-        ),
+        owner_references=(owner_of(job),),
     )
 
 

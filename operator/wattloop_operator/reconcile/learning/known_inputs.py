@@ -9,6 +9,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import SourceRecords, StoredDecision
+from wattloop_operator.domain.job_identity import history_uid
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import ObservationRecord
@@ -106,7 +107,7 @@ def _job(job: RecurringTrainingJob) -> RecurringTrainingJob:
     metadata, status = job.metadata, job.status
     return job.model_copy(
         update={
-            "metadata": ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid),
+            "metadata": ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=history_uid(job)),
             "status": RecurringTrainingJobStatus(learn_since=status.learn_since, published=status.published),
         }
     )
