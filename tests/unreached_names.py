@@ -65,6 +65,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     ),
     "Alembic": ("wattloop_operator.store.migrations.*:*",),
     "pydantic": ("wattloop_operator.api.model:ApiModel.model_post_init",),
+    "rich's proxied files": ("*:*.rich_proxied_file",),
     "SQLAlchemy's types": ("*:*.process_bind_param", "*:*.process_result_value", "*:*.result_processor"),
     "logging's formatters, handlers and filters": (
         "*Formatter.format*",

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
+from wattloop.printable import printable
 from wattloop_agent.agent_logs import set_up_logs
 from wattloop_agent.agent_settings import AgentSettings, add_options, settings_from
 from wattloop_agent.durable_file import boot_id
@@ -49,7 +50,7 @@ def main() -> int:
     try:
         return run_power_controller(settings, [socket.socket(fileno=descriptor) for descriptor in arguments.connection])
     except OperationError as error:
-        sys.stderr.write(f"wattloop agent: {error}\n")
+        sys.stderr.write(printable(f"wattloop agent: {error}") + "\n")
         return 1
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 # Enough for the cause at the beginning of a message; one that names 256 GPUs is longer.
 MAX_TEXT_CHARACTERS = 2048
 MAX_VALUE_CHARACTERS = 80
+# Control characters except line ends and tabs, separators of lines, bidirectional controls and lone surrogates.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def ascii_text(text: str, limit: int) -> str:
@@ -40,6 +44,16 @@ def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else _escaped(each) for each in shown)
     return shown if len(text) <= limit else f"{shown}…"
+
+
+def without_controls(text: str) -> str:
+    r"""The text with each character escaped that controls a terminal; line ends and tabs stay, and other languages.
+
+    Example:
+        >>> print(without_controls("2×" + chr(27) + "[2J" + chr(0x202E)))
+        2×\x1b[2J\u202e
+    """
+    return _CONTROLS.sub(lambda match: _escaped(match[0]), text)
 
 
 def quoted(text: str) -> str:

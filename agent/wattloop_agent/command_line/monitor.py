@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from wattloop import interruption
 from wattloop.commands.contract import Command
+from wattloop.commands.output import console
 from wattloop.commands.settings import seconds
 from wattloop.energy.gpu_reading import IntegratedEnergy
 from wattloop.errors import OperationError
@@ -164,9 +165,7 @@ def _measure(readings: NvmlReadings, seconds: float | None, form: str) -> bool:
     if form == "json":
         sys.stdout.write(json.dumps(_document(usages, readings.unnamed), indent=2) + "\n")
         return ended
-    from rich.console import Console  # noqa: PLC0415
-
-    Console().print(usage_table(usages, readings.unnamed))
+    console().print(usage_table(usages, readings.unnamed))
     return ended
 
 
@@ -176,7 +175,9 @@ def _live(readings: NvmlReadings, seconds: float | None) -> bool:
     begin = readings.statuses()
     integrals = PowerIntegrals(readings, begin)
     end_seconds = float("inf") if seconds is None else time.monotonic() + seconds
-    with Live(usage_table(usage_between(begin, begin), readings.unnamed), auto_refresh=False) as live:
+    with Live(
+        usage_table(usage_between(begin, begin), readings.unnamed), console=console(), auto_refresh=False
+    ) as live:
         ended = False
         while not ended and (left := end_seconds - time.monotonic()) > 0:
             ended = _wait(min(left, REFRESH_SECONDS), integrals)

@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from wattloop import interruption
 from wattloop.commands.blas_threads import use_one_thread
 from wattloop.commands.contract import GROUP, Command, missing_module, subcommand_parser
+from wattloop.commands.output import printable_streams
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.printable import printable
 
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "wattloop") -> i
         open_closed_streams()
         write_every_character()
         use_one_thread()
-        return _main(list(sys.argv[1:] if arguments is None else arguments), program)
+        with printable_streams():
+            return _main(list(sys.argv[1:] if arguments is None else arguments), program)
 
 
 def _main(arguments: list[str], program: str) -> int:

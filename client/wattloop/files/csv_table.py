@@ -1,13 +1,18 @@
-"""Reads CSV tables by column name, with errors that name the line and the column."""
+"""Reads CSV tables by column name, with errors that name the line and the column, and writes them.
+
+To a spreadsheet, a cell that begins with ``=`` is a formula, whoever chose the text. Such a text is written behind an
+apostrophe, as a user of a spreadsheet would, and read without it.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
@@ -25,6 +30,7 @@ MAX_SHOWN_HEADER = 200
 # As in the store: sums and squares of what is below stay finite.
 LIMIT = 1e15
 # Of the last line, the end of the text takes the place of its line end.
+FORMULA = re.compile(r"'*[=+\-@\t\n]")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 
 
@@ -119,7 +125,7 @@ def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str])
     header: list[str] = []
     rows = 0
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [_read_cell(name) for name in next(reader, [])]
         _check_header(source, header, columns, one_of)
         max_rows = min(MAX_ROWS, MAX_CELLS // len(header))
         for cells in reader:
@@ -139,9 +145,56 @@ def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str])
                 raise InputError(
                     source, f"more than {max_rows} rows of {len(header)} cells", f"at most {max_rows}", reader.line_num
                 )
-            yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
+            yield Row(source, reader.line_num, dict(zip(header, map(_read_cell, cells), strict=True)))
     except csv.Error as error:
         raise InputError(source, f"text that is not CSV ({error})", "comma-separated cells", reader.line_num) from error
+
+
+def write_csv_table(
+    stream: IO[str], columns: Sequence[str], rows: Iterable[Sequence[object] | Mapping[str, object]]
+) -> None:
+    r"""Write a table as CSV: a header, and no text that is a formula to a spreadsheet.
+
+    `read_table` gives the texts back.
+
+    Args:
+        stream: Where to.
+        columns: The header.
+        rows: The rows: cells in the order of the columns, or by their names; those that a row lacks are empty.
+
+    Example:
+        >>> import sys
+        >>> write_csv_table(sys.stdout, ["job", "change"], [["=1+1", -3.5], {"job": "digits", "change": "-3.5"}])
+        job,change
+        '=1+1,-3.5
+        digits,-3.5
+    """
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_written_cell, columns))
+    for row in rows:
+        cells = [row.get(name) for name in columns] if isinstance(row, Mapping) else row
+        writer.writerow(map(_written_cell, cells))
+
+
+def _written_cell(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    # A line end to readers, which the csv module does not quote.
+    text = cell.replace("\r", "\\r")
+    return f"'{text}" if FORMULA.match(text) and not _is_number(text) else text
+
+
+def _read_cell(cell: str) -> str:
+    text = cell.strip()
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _Lines:

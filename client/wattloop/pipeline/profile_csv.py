@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import locked, open_atomic
-from wattloop.files.csv_table import Row, read_table
+from wattloop.files.csv_table import Row, read_table, write_csv_table
 from wattloop.pipeline.clock_profiling import (
     CLOCKS_OF_BLOCKING_POWER,
     ClockResult,
@@ -121,9 +120,8 @@ class ProfileFile:
                 if each.megahertz and (cells["energy"] or not before.get("energy")):
                     rows[_place(cells)] = cells
             with open_atomic(self.path) as stream:
-                writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n", extrasaction="ignore")
-                writer.writeheader()
-                writer.writerows(sorted(rows.values(), key=_order))
+                ordered = sorted(rows.values(), key=_order)
+                write_csv_table(stream, COLUMNS, ordered)
 
     def _rows(self) -> list[Row]:
         return list(read_table(self.path, COLUMNS)) if self.path.exists() else []

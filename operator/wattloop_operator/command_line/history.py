@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattloop.commands.contract import Command
+from wattloop.commands.output import console
 from wattloop.errors import OperationError, UsageError
 
 if TYPE_CHECKING:
@@ -203,8 +204,6 @@ def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -
 
 
 def _write_list(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from wattloop.files.atomic_write import open_atomic
     from wattloop_operator.history.focus import write_focus
     from wattloop_operator.history.gpu_holders import HeldGpu, gpus_unknown, held_gpus, held_table
@@ -228,7 +227,7 @@ def _write_list(arguments: argparse.Namespace) -> int:
             found = JobOverview, overviews(store, job_keys(store)), overview_table
         kind, lines, table = found
         if arguments.format == "table":
-            Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS).print(table(lines))
+            console(stream, width=None if stream.isatty() else FILE_COLUMNS).print(table(lines))
         else:
             write_lines(stream, kind, lines, arguments.format)
     return 0
@@ -237,8 +236,6 @@ def _write_list(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if _list_option(arguments):
         return _write_list(arguments)
-    from rich.console import Console
-
     from wattloop.files.atomic_write import open_atomic
     from wattloop_operator.history.cost_history import summary
     from wattloop_operator.history.energy_origin import energy_note
@@ -254,10 +251,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 write_json(stream, rows)
             else:
                 width = None if stream.isatty() else FILE_COLUMNS
-                console = Console(file=stream, width=width)
-                console.print(table_of(rows, history.title))
+                table = console(stream, width=width)
+                table.print(table_of(rows, history.title))
                 if note := energy_note([row.energy_origin for row in rows]):
-                    console.print(note, markup=False, highlight=False)
+                    table.print(note)
         sys.stderr.write(summary(history) + "\n")
     return 0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
 from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
+from wattloop.commands.output import console
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.command_line.gpu_options import (
@@ -77,7 +78,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
 
     from wattloop_operator.domain.tariff import read_tariffs
     from wattloop_operator.history.cost_history import summary
@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     job = read_job(arguments.file)
     output = arguments.output or Path("wattloop-output") / job.metadata.name
-    stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    stderr = console(stderr=True, soft_wrap=True)
 
     readings: list[str] = []
 

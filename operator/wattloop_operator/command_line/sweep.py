@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wattloop.commands.contract import Command
 from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
+from wattloop.commands.output import console
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.command_line.gpu_options import (
@@ -76,7 +77,6 @@ def _distinct(text: str, values: list[Value]) -> tuple[Value, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from wattloop_operator.api.field_types import MAX_BATCH_SIZE
@@ -96,7 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--batch-sizes: found {max(grid.batch_sizes)}, expected at most {MAX_BATCH_SIZE}")
     output = arguments.output or Path("wattloop-sweep") / job.metadata.name
     sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments, job), arguments.seed)
-    stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    stderr = console(stderr=True, soft_wrap=True)
     reporter = AttemptReporter(stderr.print)
     # Of the stream itself: notebooks force colours, by which rich takes a pipe for a terminal.
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -112,8 +112,8 @@ def _run(arguments: argparse.Namespace) -> int:
         stderr.print(f"wattloop sweep: interrupted; the same command continues the sweep in {output}")
         return EXIT_INTERRUPTED
     rows = rows_of_sweep(history)
-    stdout = Console()
-    (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of_sweep(rows, tradeoff_points(history)))
+    stdout = console()
+    (stdout if stdout.is_terminal else console(width=PIPED_WIDTH)).print(table_of_sweep(rows, tradeoff_points(history)))
     if advice := energy_advice([row.energy_origin for row in rows_of(history)]):
         stderr.print(f"\n{advice}")
     stderr.print(f"\nsweep.csv and tradeoff.png: {output}")

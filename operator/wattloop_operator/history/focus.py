@@ -6,12 +6,12 @@ So are the costs of a job that gives no price: the specification wants some, but
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import IO
 
+from wattloop.files.csv_table import write_csv_table
 from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR
 from wattloop_operator.history.month_usage import MonthUsage, next_month
 
@@ -29,14 +29,12 @@ COLUMNS = (
 
 def write_focus(stream: IO[str], usages: Iterable[MonthUsage], begin: datetime) -> None:
     """Write the usage of the month that begins then."""
-    writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
     period = {
         f"{name}Period{end}": f"{moment:%Y-%m-%dT%H:%M:%SZ}"
         for name in ("Billing", "Charge")
         for end, moment in (("Start", begin), ("End", next_month(begin)))
     }
-    writer.writerows(period | _charge(each) for each in usages)
+    write_csv_table(stream, COLUMNS, (period | _charge(each) for each in usages))
 
 
 def _charge(usage: MonthUsage) -> dict[str, object]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import IO, Any, Protocol
+
+from wattloop.files.csv_table import write_csv_table
 
 
 class Line(Protocol):
@@ -27,9 +28,7 @@ def write_lines(stream: IO[str], kind: type[Any], lines: Iterable[Line], format_
         format_name: csv or json.
     """
     if format_name == "csv":
-        writer = csv.DictWriter(stream, [each.name for each in fields(kind)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(each.to_json() for each in lines)
+        write_csv_table(stream, [each.name for each in fields(kind)], (each.to_json() for each in lines))
     else:
         json.dump([each.to_json() for each in lines], stream, indent=2)
         stream.write("\n")

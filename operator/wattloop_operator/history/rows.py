@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
+from wattloop.files.csv_table import write_csv_table
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.history.energy_origin import origin_of_attempt
 from wattloop_operator.history.job_history import JobHistory, once_per_history
@@ -183,11 +183,11 @@ def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     """
     rows = list(rows)
     names = sorted({name for row in rows for name in row.parameters})
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow((*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)))
-    for row in rows:
-        cells = [cell_text(getattr(row, column)) for column in COLUMNS]
-        writer.writerow((*cells, *(row.parameters.get(name, "") for name in names)))
+    cells = (
+        (*(cell_text(getattr(row, column)) for column in COLUMNS), *(row.parameters.get(name, "") for name in names))
+        for row in rows
+    )
+    write_csv_table(stream, (*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)), cells)
 
 
 def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import IO
 
 from rich.table import Table
 
+from wattloop.files.csv_table import write_csv_table
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.domain.quantities import Units, number_text
 from wattloop_operator.history.job_history import JobHistory
@@ -131,10 +131,8 @@ def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
 
 def write_sweep_csv(stream: IO[str], rows: Iterable[SweepRow]) -> None:
     """Write the rows as CSV: a header, numbers with ten significant digits, empty cells for missing values."""
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(column.name for column in fields(SweepRow))
-    for row in rows:
-        writer.writerow(cell_text(cell) for cell in astuple(row))
+    columns = [column.name for column in fields(SweepRow)]
+    write_csv_table(stream, columns, ([cell_text(cell) for cell in astuple(row)] for row in rows))
 
 
 def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) -> Table:

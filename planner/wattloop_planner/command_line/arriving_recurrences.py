@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from wattloop.commands.output import console
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
 
@@ -103,10 +104,9 @@ def _with_progress(tasks: Sequence[ArrivalTask]) -> list[ArrivalOutcome]:
 
     if not sys.stderr.isatty():
         return run_arrival_tasks(tasks, lambda _: None)
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=console(stderr=True), transient=True) as progress:
         bar = progress.add_task("recurrences", total=sum(task.recurrences for task in tasks))
         return run_arrival_tasks(tasks, lambda task: progress.advance(bar, task.recurrences))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.csv_table import write_csv_table
 from wattloop_planner.simulation.simulation_options import (
     OPTIONS,
     JobOptions,
@@ -79,21 +79,19 @@ def assign(arguments: argparse.Namespace) -> int:
     groups = read_cluster_trace(arguments.trace, throughputs)
     chosen = assigned_workloads(groups, seconds)
     with open_atomic(arguments.output) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("arrival_seconds", "job", "workload", "trace_seconds"))
         rows = sorted(
             (arrival, number, duration)
             for number, group in enumerate(groups)
             for arrival, duration in zip(group.arrivals, group.durations, strict=True)
         )
-        writer.writerows(
+        cells = (
             (f"{arrival:.10g}", groups[number].name, workloads[chosen[number]].job, f"{duration:.10g}")
             for arrival, number, duration in rows
         )
+        write_csv_table(stream, ("arrival_seconds", "job", "workload", "trace_seconds"), cells)
     with open_atomic(arguments.output_jobs) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(JOB_COLUMNS)
-        writer.writerows(_job_cells(group.name, workloads[index]) for group, index in zip(groups, chosen, strict=True))
+        jobs = (_job_cells(group.name, workloads[index]) for group, index in zip(groups, chosen, strict=True))
+        write_csv_table(stream, JOB_COLUMNS, jobs)
     for index in sorted(range(len(workloads)), key=seconds.__getitem__):
         assigned = [group for group, workload in zip(groups, chosen, strict=True) if workload == index]
         recurrences = sum(len(group.arrivals) for group in assigned)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
+from wattloop.commands.output import console
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.pipeline_evaluation import (
     EVALUATE_EXAMPLE,
@@ -244,7 +245,6 @@ def _row(summary: RunSummary, first: RunSummary) -> dict[str, float]:
 
 
 def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -261,7 +261,7 @@ def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
             f"{summary.slowdown_percent(base):.2f} %",
             f"{summary.reduction_percent(base):.2f} %",
         )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def _compare(arguments: argparse.Namespace) -> int:

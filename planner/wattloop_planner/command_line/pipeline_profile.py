@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 from collections.abc import Sequence
@@ -177,28 +176,27 @@ def _measured(arguments: argparse.Namespace) -> list[ClockMeasurement]:
 
 def _write(arguments: argparse.Namespace, measured: Sequence[ClockMeasurement]) -> None:
     from wattloop.files.atomic_write import open_atomic
+    from wattloop.files.csv_table import write_csv_table
     from wattloop_planner.frequency.pipeline.profile_file import COLUMNS
 
     columns = (*COLUMNS, "rank", "time_error", "energy_error", "blocking_power", "gpu_product")
     ordered = sorted(measured, key=lambda each: (each.stage, each.instruction, -each.frequency_megahertz, each.rank))
     with open_atomic(arguments.output) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        for each in ordered:
-            numbers = (each.time_seconds, each.energy_joules)
-            errors = (each.time_error_seconds, each.energy_error_joules)
-            writer.writerow(
-                (
-                    each.stage,
-                    each.instruction,
-                    each.frequency_megahertz,
-                    *map(_cell, numbers),
-                    each.rank,
-                    *map(_cell, errors),
-                    _cell(arguments.blocking_power),
-                    arguments.gpu_product,
-                )
-            )
+        write_csv_table(stream, columns, (_cells(arguments, each) for each in ordered))
+
+
+def _cells(arguments: argparse.Namespace, each: ClockMeasurement) -> tuple[object, ...]:
+    numbers, errors = (each.time_seconds, each.energy_joules), (each.time_error_seconds, each.energy_error_joules)
+    return (
+        each.stage,
+        each.instruction,
+        each.frequency_megahertz,
+        *map(_cell, numbers),
+        each.rank,
+        *map(_cell, errors),
+        _cell(arguments.blocking_power),
+        arguments.gpu_product,
+    )
 
 
 def _cell(value: float | None) -> str:

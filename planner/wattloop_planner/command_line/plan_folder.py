@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattloop.commands.output import console
 from wattloop.errors import InputError, UsageError
 from wattloop.wire.message_fields import MessageError, String
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
@@ -200,10 +201,9 @@ class _ProgressBar:
 
 def _bar() -> Progress:
     # Deferred, because the import takes as long as planning a small pipeline.
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=console(stderr=True), transient=True)
     bar.add_task("reading", total=1.0)
     return bar

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Sequence
 
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.csv_table import write_csv_table
 from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.configuration import (
     MAX_CONFIGURATIONS,
@@ -116,17 +116,14 @@ def replay_history(arguments: argparse.Namespace) -> int:
     columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
     steps = list(replayed_steps(policy, context, history, arguments.seed))
     with open_atomic(arguments.output) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("step", "stage", "decided", "drawn", *columns))
-        for step in steps:
-            drawn, values = (None, [""] * len(columns)) if step.drawn is None else _cells(step.drawn)
-            writer.writerow((step.step, step.stage, step.decided, drawn, *values))
+        drawn = (_cells(step.drawn, len(columns)) for step in steps)
+        rows = ((step.step, step.stage, step.decided, *cells) for step, cells in zip(steps, drawn, strict=True))
+        write_csv_table(stream, ("step", "stage", "decided", "drawn", *columns), rows)
     if arguments.arms:
         with open_atomic(arguments.arms) as stream:
-            writer = csv.writer(stream, lineterminator="\n")
             spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
-            writer.writerow(("step", "batch_size", "observations", "mean", spread, *columns))
-            writer.writerows(row for step in steps for row in step.arms)
+            header = ("step", "batch_size", "observations", "mean", spread, *columns)
+            write_csv_table(stream, header, (row for step in steps for row in step.arms))
     if arguments.picture:
         panels = [step.panel for step in steps if step.panel is not None]
         write_posterior_plot(
@@ -135,5 +132,7 @@ def replay_history(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(drawn: Configuration) -> tuple[int, list[str]]:
-    return drawn.batch_size, [value for _, value in drawn.parameters]
+def _cells(drawn: Configuration | None, parameters: int) -> tuple[object, ...]:
+    if drawn is None:
+        return (None, *[""] * parameters)
+    return (drawn.batch_size, *(value for _, value in drawn.parameters))

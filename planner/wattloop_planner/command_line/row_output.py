@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 from collections.abc import Mapping, Sequence
+
+from wattloop.files.csv_table import write_csv_table
 
 
 def finite(value: object) -> object:
@@ -19,9 +20,8 @@ def finite(value: object) -> object:
 
 def write_rows(rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows as CSV on stdout; NaN is an empty cell."""
-    writer = csv.DictWriter(sys.stdout, tuple(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if _is_nan(value) else value for name, value in row.items()} for row in rows)
+    cells = ({name: "" if _is_nan(value) else value for name, value in row.items()} for row in rows)
+    write_csv_table(sys.stdout, tuple(rows[0]), cells)
 
 
 def _is_nan(value: object) -> bool:

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
+from wattloop.commands.output import console
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.command_line.arriving_recurrences import (
@@ -108,10 +109,9 @@ def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
 
     if not sys.stderr.isatty():
         return run_tasks(tasks, lambda _: None)
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=console(stderr=True), transient=True) as progress:
         bar = progress.add_task("recurrences", total=sum(task.scenario.recurrences for task in tasks))
         return run_tasks(tasks, lambda task: progress.advance(bar, task.scenario.recurrences))
 

@@ -5,13 +5,12 @@ A history is the output of an earlier simulation on another GPU model: initial o
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import IO
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import Row, read_table
+from wattloop.files.csv_table import Row, read_table, write_csv_table
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.simulation.overlapping_recurrences import TimedAttempt
 from wattloop_planner.simulation.simulation_options import JobOptions
@@ -110,13 +109,15 @@ def _write(
     ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))
     names = list(dict.fromkeys(name for _, _, simulated, _ in ordered for name, _ in simulated.parameters))
     place = COLUMNS.index("energy_joules")
-    writer = csv.writer(stream, lineterminator="\n")
     parameters = (f"{PARAMETER_PREFIX}{name}" for name in names)
-    writer.writerow((*COLUMNS[:place], *columns, *COLUMNS[place:], *parameters))
-    for options, seed, simulated, times in ordered:
-        values = dict(simulated.parameters)
-        row = cells(options, seed, simulated)
-        writer.writerow((*row[:place], *times, *row[place:], *(values.get(name, "") for name in names)))
+
+    def rows() -> Iterator[Sequence[object]]:
+        for options, seed, simulated, times in ordered:
+            values = dict(simulated.parameters)
+            row = cells(options, seed, simulated)
+            yield (*row[:place], *times, *row[place:], *(values.get(name, "") for name in names))
+
+    write_csv_table(stream, (*COLUMNS[:place], *columns, *COLUMNS[place:], *parameters), rows())
 
 
 def read_history(path: str) -> list[Row]:

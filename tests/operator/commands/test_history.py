@@ -143,12 +143,14 @@ def test_a_name_in_two_namespaces_needs_the_option_namespace(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_job_that_this_version_cannot_parse_is_named(
+def test_a_job_that_this_version_cannot_parse_is_named_and_its_attempts_are_shown(
     url: str, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.objects.create("RecurringTrainingJob", "team", "digits", {**JOB, "spec": {}})
-    assert main(["history", "digits", "--database", url]) == 2
-    assert "RecurringTrainingJob team/digits: found an object that this version" in capsys.readouterr().err
+    assert main(["history", "digits", "--database", url]) == 1
+    written = capsys.readouterr()
+    assert "RecurringTrainingJob team/digits: found an object that this version" in written.err
+    assert "reached" in written.out
 
 
 @pytest.mark.usefixtures("store")

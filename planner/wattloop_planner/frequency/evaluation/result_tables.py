@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.csv_table import write_csv_table
 from wattloop_planner.frequency.choice_rules import SLOWDOWNS
 from wattloop_planner.frequency.evaluation.emulated_models import EmulatedModel, emulated_savings
 from wattloop_planner.frequency.evaluation.experiments import Experiment
@@ -131,9 +131,8 @@ def write_tables(folder: Path, tables: Sequence[ResultTable]) -> None:
     """
     for table in tables:
         with open_atomic(folder / f"{table.name}.csv") as stream:
-            writer = csv.DictWriter(stream, tuple(table.rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in table.rows)
+            rows = ({name: _cell(value) for name, value in row.items()} for row in table.rows)
+            write_csv_table(stream, tuple(table.rows[0]), rows)
     with open_atomic(folder / "evaluation.md") as stream:
         stream.write(markdown(tables))
 

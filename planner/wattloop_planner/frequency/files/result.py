@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import platform
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import MAX_FILE_BYTES, read_table
+from wattloop.files.csv_table import MAX_FILE_BYTES, read_table, write_csv_table
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.rank_plan_file import PRODUCT_COMMENT
 from wattloop.wire.message_fields import Integer, MessageError, Number
@@ -34,9 +33,7 @@ MAX_PLANNED = 1e15
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a CSV file with exact numbers; None is an empty cell."""
     with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([_cell(value) for value in row] for row in rows)
+        write_csv_table(stream, header, ([_cell(value) for value in row] for row in rows))
 
 
 def _cell(value: object) -> object:
