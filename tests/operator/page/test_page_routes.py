@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +30,12 @@ PATHS = [
     *("/", "/job", "/conditions", "/cluster", "/month", "/plots/cost.svg", "/static/page.js"),
     *("/api/jobs", "/api/job", "/api/conditions", "/api/cluster", "/api/month"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def client_closed() -> Iterator[None]:
+    with CLIENT:
+        yield
 
 
 def test_a_request_to_another_name_is_refused(served: Serve, small: Store) -> None:
