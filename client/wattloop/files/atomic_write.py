@@ -23,11 +23,12 @@ from wattloop.errors import OperationError
 
 
 @contextlib.contextmanager
-def open_atomic(path: str | Path) -> Iterator[IO[str]]:
+def open_atomic(path: str | Path, *, is_private: bool = False) -> Iterator[IO[str]]:
     r"""Open a text file that replaces the target when the block ends without an exception.
 
     Args:
         path: The target; ``-`` writes to standard output instead.
+        is_private: Whether a new file is readable by its owner alone; one that exists keeps its permissions.
 
     Yields:
         A text stream, UTF-8, with ``\n`` line ends.
@@ -39,7 +40,7 @@ def open_atomic(path: str | Path) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with open_atomic_bytes(path) as binary:
+    with open_atomic_bytes(path, is_private=is_private) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="\n", write_through=True)
         try:
             yield stream
@@ -48,13 +49,15 @@ def open_atomic(path: str | Path) -> Iterator[IO[str]]:
 
 
 @contextlib.contextmanager
-def open_atomic_bytes(path: str | Path) -> Iterator[IO[bytes]]:
+def open_atomic_bytes(path: str | Path, *, is_private: bool = False) -> Iterator[IO[bytes]]:
     """Open a binary file, such as an image, in the same way; ``-`` is a file name here."""
     target = Path(path)
-    with _open_in_place(target) if _is_special(target) else _open_temporary(target) as stream:
+    with _open_in_place(target) if _is_special(target) else _open_temporary(target, is_private) as stream:
         yield stream
 
 
+# Permissions of a new file: readable by its owner alone, or by all.
+PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 # Paths that lead to files that are open already.
 OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 
@@ -80,7 +83,7 @@ def _open_in_place(target: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _open_temporary(link: Path) -> Iterator[IO[bytes]]:
+def _open_temporary(link: Path, is_private: bool) -> Iterator[IO[bytes]]:
     # Replaces the target of a symbolic link, not the link.
     target = Path(os.path.realpath(link))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
@@ -97,7 +100,7 @@ def _open_temporary(link: Path) -> Iterator[IO[bytes]]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(_mode_of(target))
+            temporary.chmod(_mode_of(target, PRIVATE_MODE if is_private else PUBLIC_MODE))
             temporary.replace(target)
         except OSError as error:
             raise OperationError(f"{target}: cannot write: {error.strerror}; the file is unchanged") from error
@@ -105,12 +108,17 @@ def _open_temporary(link: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
 
 
-def _mode_of(target: Path) -> int:
-    """The permissions of the existing file; for a new one readable by all, writable by the owner."""
+def _mode_of(target: Path, of_new: int) -> int:
+    """The permissions of the existing file, or of a new one."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
-        return 0o644
+        return of_new
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Opens a file for `open`, so that a new one is readable by its owner alone."""
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE_MODE)
 
 
 @contextlib.contextmanager

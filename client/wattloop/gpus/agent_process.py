@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from wattloop import interruption
+from wattloop.files.atomic_write import private_opener
 from wattloop.gpus.agent import AgentUnavailable
 from wattloop.threads import WatchedThread
 
@@ -173,7 +174,7 @@ def start_agent(
         try:
             with contextlib.ExitStack() as child:
                 child.callback(os.close, writing)
-                stderr = None if log is None else child.enter_context(log.open("ab"))
+                stderr = None if log is None else child.enter_context(open(log, "ab", opener=private_opener))
                 process = subprocess.Popen(  # noqa: S603 - our own module
                     command,
                     env=None if environment is None else dict(environment),

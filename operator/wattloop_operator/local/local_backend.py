@@ -31,6 +31,7 @@ from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import GRACE_SECONDS, ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.report_server import RECURRENCE, LocalTokens
+from wattloop_operator.local.secret_variables import without_secrets
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
@@ -96,6 +97,8 @@ class LocalBackend:
         self._show_reading = show_reading
         self._recurrences_option = recurrences_option
         self._source = source
+        # As the manifest has them: the stored ones lack their secret variables.
+        self._given_jobs: dict[str, RecurringTrainingJob] = {}
         self._logs = logs
         self._addresses = addresses
         self._tokens = tokens
@@ -178,11 +181,12 @@ class LocalBackend:
                 logger.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
 
     def ensure_job(self, job: RecurringTrainingJob) -> None:
-        """Create or update the stored job.
+        """Create or update the stored job, without its secret variables.
 
         Its status is kept, and annotations that are not given again; a changed spec is a new generation.
         """
-        metadata = job.metadata
+        self._given_jobs[job.metadata.uid] = job
+        job, metadata = without_secrets(job), job.metadata
         stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
         if stored is None:
             self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
@@ -268,7 +272,7 @@ class LocalBackend:
         if not recurrence.spec.reporting.uses_client:
             addresses = replace(addresses, agent_socket="")
         injected = run_variables(job, recurrence, addresses, self._devices)
-        command = command_of(job, injected, str(self._source))
+        command = command_of(self._given_jobs.get(job.metadata.uid, job), injected, str(self._source))
         environment = {**users_environment(), **self._gpu_environment, **injected, **command.environment}
         # The script uses the same Python, with the same packages, as this program.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"

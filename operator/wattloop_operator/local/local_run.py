@@ -190,6 +190,8 @@ class LocalRun:
         """
         with interruption.deferred(), contextlib.ExitStack() as stack:
             folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
+            if advice := folder.readers_advice():
+                self.print_line(advice)
             stack.enter_context(each_warning_once(held_gpus.logger))
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
@@ -300,7 +302,7 @@ class LocalRun:
     def _write_results(self, started: StartedRun) -> None:
         """Write the table and the plots, also if the run was interrupted."""
         history = started.history()
-        with open_atomic(started.folder.recurrences) as stream:
+        with open_atomic(started.folder.recurrences, is_private=True) as stream:
             write_csv(stream, rows_of(history))
         if history.records and self.draws_plots:
             write_plots(started.folder.path, history)

@@ -188,7 +188,7 @@ def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now:
 def _write(started: StartedRun, history: JobHistory) -> tuple[SweepRow, ...]:
     """Write the table of what has been run, and return its rows."""
     rows = rows_of_sweep(history)
-    with open_atomic(started.folder.path / TABLE) as stream:
+    with open_atomic(started.folder.path / TABLE, is_private=True) as stream:
         write_sweep_csv(stream, rows)
     return rows
 

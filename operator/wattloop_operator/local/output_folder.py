@@ -10,7 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import socket
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from wattloop_operator.store.objects import ObjectExistsError, Objects
 
 OWNER_FILE = "wattloop-run.json"
 LOCK_FILE = ".lock"
+PRIVATE_FOLDER_MODE = 0o700
 MAX_OWNER_BYTES = 64 * 1024
 MAX_OWNER_MEMORY_BYTES = 1024 * 1024
 # A disk with less is full: a line of output may not fit.
@@ -64,7 +67,9 @@ class OutputFolder:
         folder = cls(path.absolute())
         with folder._as_operation_errors():
             folder._check_content()
-            folder.path.mkdir(parents=True, exist_ok=True)
+            # Others may not read the variables of the job. A folder that exists stays as its user made it.
+            folder.path.parent.mkdir(parents=True, exist_ok=True)
+            folder.path.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
             # Not removed at the end: otherwise two runs could lock two files of the same name.
             lock = os.open(folder.path / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -75,7 +80,7 @@ class OutputFolder:
                 raise UsageError(f"{folder.path}: {text}") from None
             with folder._as_operation_errors():
                 folder._check_owner(owner)
-                folder.logs.mkdir(exist_ok=True)
+                folder.logs.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
             yield folder
         finally:
             os.close(lock)
@@ -99,7 +104,7 @@ class OutputFolder:
     def _check_owner(self, owner: dict[str, object]) -> None:
         marker = self.path / OWNER_FILE
         if not marker.exists():
-            with open_atomic(marker) as stream:
+            with open_atomic(marker, is_private=True) as stream:
                 json.dump(owner, stream, indent=2)
             return
         expected = "the owner of an output folder; choose another --output"
@@ -116,6 +121,21 @@ class OutputFolder:
                 raise UsageError(
                     f"{entry}: found {kind}, expected a file of a run; remove it, or choose another folder"
                 )
+
+    def readers_advice(self) -> str:
+        """What to do if others can read the database of an earlier run; empty if they cannot, or there is none."""
+        try:
+            folder, database = self.path.stat().st_mode, self.database.stat().st_mode
+        except OSError:
+            return ""
+        by_group = folder & stat.S_IXGRP and database & stat.S_IRGRP
+        by_others = folder & stat.S_IXOTH and database & stat.S_IROTH
+        if not by_group and not by_others:
+            return ""
+        return (
+            f"{self.path}: other users of this machine can read the database, which has the variables of the job; to "
+            f"prevent it: chmod -R go= {shlex.quote(str(self.path))}"
+        )
 
     @property
     def database(self) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import OperationError
+from wattloop.files.atomic_write import private_opener
 from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.local.command import python_of
 from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of, wait_for_group
@@ -165,6 +166,6 @@ def last_output(log: Path, max_bytes: int) -> str:
 
 def _open_log(log: Path) -> IO[bytes]:
     try:
-        return log.open("ab")
+        return open(log, "ab", opener=private_opener)
     except OSError as error:
         raise OperationError(f"{log}: cannot write: {error.strerror}; free some space and run it again") from error

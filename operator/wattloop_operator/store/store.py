@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from wattloop.errors import OperationError, UsageError
+from wattloop.files.atomic_write import PRIVATE_MODE
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.attempt_progress import AttemptProgress
@@ -120,9 +123,18 @@ def open_store(url: str | Path, *, create: bool = True) -> Store:
         raise OperationError(f"{database.name}: the file does not exist; name a database that Wattloop has used")
     try:
         if database.is_sqlite:
+            if create:
+                _make_private(Path(str(address.database)))
             check_file(database)
         migrate(database, create=create)
     except BaseException:
         database.close()
         raise
     return Store(database)
+
+
+def _make_private(path: Path) -> None:
+    """Create a file that only its owner can read; SQLite gives its logs the same permissions."""
+    # SQLite says why a file cannot be opened.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE_MODE))
