@@ -67,7 +67,8 @@ def team(
     kubectl.apply(job_manifest("mine"), namespace=namespace)
     uid = kubectl.json("get", "rtj", "mine", namespace=namespace)["metadata"]["uid"]
     body = running_recurrence("mine", powerLimitWatts=200)
-    body["metadata"] = {"name": RUNNING}
+    owner = {"apiVersion": body["apiVersion"], "kind": "RecurringTrainingJob", "name": "mine", "uid": uid}
+    body["metadata"] = {"name": RUNNING, "ownerReferences": [owner | {"controller": True}]}
     body["spec"]["jobRef"]["uid"] = uid
     status = body.pop("status")
     status["conditions"][0] |= {"message": "it runs"}

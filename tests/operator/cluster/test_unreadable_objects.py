@@ -49,8 +49,8 @@ class Server:
             self.objects[path] = body
         elif request.method == "PATCH":
             stored = self.objects[path]
-            metadata = stored["metadata"] | {"resourceVersion": str(self.version)}
-            self.objects[path] = stored | {"status": body["status"], "metadata": metadata}
+            metadata = stored["metadata"] | body["metadata"] | {"resourceVersion": str(self.version)}
+            self.objects[path] = stored | body | {"metadata": metadata}
         elif path not in self.objects:
             raise StatusError(request, 404, "NotFound", "not found")
         return self.objects[path]
