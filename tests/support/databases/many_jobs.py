@@ -148,10 +148,13 @@ def running_recurrence(job: str, **progress: Any) -> dict[str, Any]:
     """A TrainingRecurrence that runs, with its curve and where it is expected to stop."""
     target = {"metric": "accuracy", "direction": "Maximize", "threshold": "0.95", "consecutiveEvaluations": 1}
     decision = {"policy": "ThompsonSampling", "kind": "Trial", "reason": "a trial of 64", "seed": "1", "digest": "d"}
+    version = "wattloop.dev/v1alpha1"
+    owner = {"apiVersion": version, "kind": "RecurringTrainingJob", "name": job, "uid": f"uid-{job}"}
+    owners = [owner | {"controller": True}]
     return {
-        "apiVersion": "wattloop.dev/v1alpha1",
+        "apiVersion": version,
         "kind": "TrainingRecurrence",
-        "metadata": {"name": RUNNING, "namespace": NAMESPACE, "uid": RUNNING},
+        "metadata": {"name": RUNNING, "namespace": NAMESPACE, "uid": RUNNING, "ownerReferences": owners},
         "spec": {
             "jobRef": {"name": job, "uid": f"uid-{job}"},
             "index": 3,
