@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -32,6 +32,7 @@ from wattloop_operator.local.attempt_line import (
     line_text,
     reason_code,
 )
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.reconcile.energy.counted_intervals import duration_seconds
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.configuration import Configuration
@@ -68,7 +69,7 @@ class LiveView:
         live: Live,
         console: Console,
         recurrences: int | None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = now,
     ) -> None:
         self._live = live
         self._console = console

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import GRACE_SECONDS, ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.report_server import RECURRENCE, LocalTokens
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.local.secret_variables import without_secrets
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
@@ -110,7 +111,7 @@ class LocalBackend:
         self._final_energy = FinalEnergy(addresses.agent_socket, observe)
         self._store_cache = StoreCache(store)
         self._policies = PolicyCache()
-        self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
+        self._steady_clock = SteadyClock(now, time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
         # Of attempts that do not use the client.
@@ -245,7 +246,7 @@ class LocalBackend:
             # New energy makes the snapshot stale, and the outcome is computed again with it.
             self._final_energy.report_before_outcome(recurrence)
         if status.result is not None and recurrence.status.result is None and recurrence.outcome is None:
-            self._store.attempt_progress.decide(recurrence, status, datetime.now(UTC))
+            self._store.attempt_progress.decide(recurrence, status, now())
         metadata, version = recurrence.metadata, int(recurrence.metadata.resource_version or 0)
         body = recurrence.model_copy(update={"status": status}).to_wire()
         try:
@@ -255,9 +256,7 @@ class LocalBackend:
 
     def _create_recurrence(self, recurrence: TrainingAttempt) -> None:
         # An API server would assign uid and creation time.
-        metadata = recurrence.metadata.model_copy(
-            update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
-        )
+        metadata = recurrence.metadata.model_copy(update={"uid": recurrence.metadata.name, "creation_timestamp": now()})
         body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
         try:
             self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
@@ -449,9 +448,9 @@ def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
 
 
 def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:
-    now = datetime.now(UTC)
-    started = now if process is None else process.started_at
-    ended = now if process is None else process.ended_at or now
+    seen = now()
+    started = seen if process is None else process.started_at
+    ended = seen if process is None else process.ended_at or seen
     return {
         "phase": (WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED).value,
         "startedAt": started.isoformat(),

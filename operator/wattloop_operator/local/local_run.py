@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from wattloop import interruption
@@ -38,6 +37,7 @@ from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_l
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.processor_agent import LocalProcessorMeter, running_processor_agent
 from wattloop_operator.local.report_server import LocalTokens, local_progress, report_address
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
@@ -200,7 +200,7 @@ class LocalRun:
                 namespace = self.job.metadata.namespace or NAMESPACE
                 annotations[TARIFF] = self.tariffs.of(namespace).to_annotation()
             source = self.job if self.processors is None else without_power_limits(self.job)
-            job = local_job(source, self.seed, self.recurrences, datetime.now(UTC), annotations)
+            job = local_job(source, self.seed, self.recurrences, now(), annotations)
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
             wake_event = threading.Event()
@@ -255,13 +255,13 @@ class LocalRun:
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
         recurrences = local_progress(store, wake_event.set)
-        service = ReportService(recurrences, tokens, review, limits=limits)
-        commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
+        service = ReportService(recurrences, tokens, review, limits=limits, utc_now=now)
+        commits = PipelineCommits(store.pipelines, now)
         # The manifest's job: the stored one differs in its identity and its starts alone.
         pipelines = PipelineService(
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
-        planner = PipelinePlanner(store.pipelines, planned_in_process, pipelines.read_state, lambda: datetime.now(UTC))
+        planner = PipelinePlanner(store.pipelines, planned_in_process, pipelines.read_state, now)
         address = report_address(self.job.spec.reporting.source, watchdog.folder)
         app = create_app(service, pipelines=pipelines)
         server = stack.enter_context(HttpService("reporting API", app, address, background=[commits, planner]))

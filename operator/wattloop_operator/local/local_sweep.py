@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from wattloop import interruption
@@ -28,6 +28,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.local_gpus import Simulation, limit_range
 from wattloop_operator.local.local_run import LocalRun, StartedRun
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.sweep_grid import Grid, GridPoint, SweepRow, rows_of_sweep, write_sweep_csv
 from wattloop_operator.plots.tradeoff import tradeoff_points
@@ -105,7 +106,7 @@ class Sweep:
                 raise OperationError(f"{point}: ended from outside {MAX_TRIES} times; see {started.folder.logs}")
             tries[point] += 1
             interruption.raise_if_requested()
-            recurrence = decide_point(snapshot, history, point, datetime.now(UTC))
+            recurrence = decide_point(snapshot, history, point, now())
             started.backend.carry_out(snapshot, CreateRecurrence(recurrence))
             snapshot = runner.run()
             _check_started(snapshot, recurrence.metadata.name)

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +17,7 @@ from wattloop.errors import OperationError
 from wattloop.files.atomic_write import private_opener
 from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.local.command import python_of
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of, wait_for_group
 from wattloop_operator.parent_process import kill_with_parent
 
@@ -60,7 +61,7 @@ class TrainingProcess:
         on_end: Callable[[], None],
     ) -> None:
         self.python = python_of(arguments[0], environment)
-        self.started_at = datetime.now(UTC)
+        self.started_at = now()
         self.ended_at: datetime | None = None
         self.ended_by_run = False
         self.interrupted = False
@@ -149,7 +150,7 @@ class TrainingProcess:
         self._watchdog.unwatch(self._process.pid)
         with self._lock:
             self._process.wait()
-            self.ended_at = datetime.now(UTC)
+            self.ended_at = now()
         self._has_ended.set()
         on_end()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from wattloop.commands.settings import Address
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError, UnknownCallerError
 from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store.store import Store
@@ -78,4 +78,4 @@ def local_progress(store: Store, wake: Callable[[], None] = lambda: None) -> Sto
         stored = store.objects.get(RECURRENCE, namespace, name)
         return None if stored is None else stored.read_as(TrainingRecurrence)
 
-    return StoredProgress(find, store.attempt_progress, lambda: datetime.now(UTC), wake)
+    return StoredProgress(find, store.attempt_progress, now, wake)

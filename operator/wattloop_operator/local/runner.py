@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
@@ -13,6 +13,7 @@ from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import Backend, reconcile
+from wattloop_operator.local.run_clock import now
 from wattloop_operator.reconcile.job.job_conditions import READY
 from wattloop_operator.reconcile.job.start import ALL_STARTED, MISTAKE
 
@@ -46,7 +47,7 @@ class Runner:
         key: JobKey,
         wake_event: threading.Event,
         show: Callable[[Snapshot], None],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = now,
     ) -> None:
         self._backend = backend
         self._key = key
