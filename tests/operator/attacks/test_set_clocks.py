@@ -45,7 +45,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Each module of the product that asks for the time asks this clock."""
     made = SetClock()
 
-    class Shifted(standard.datetime):
+    class AnyTime(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, standard.datetime)
+
+    class Shifted(standard.datetime, metaclass=AnyTime):
         @classmethod
         def now(cls, tz: standard.tzinfo | None = None) -> Any:
             return made.now(tz)
