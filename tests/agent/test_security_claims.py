@@ -1,4 +1,4 @@
-"""Each claim of the pages of internals on security names an existing test."""
+"""Each claim of the pages on security names an existing test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-INTERNALS = ROOT / "docs" / "internals"
-LINES = [
-    line for name in ("security", "remaining-risks") for line in (INTERNALS / f"{name}.md").read_text().splitlines()
-]
+PAGES = ("internals/security", "internals/remaining-risks", "concepts/security")
+LINES = [line for name in PAGES for line in (ROOT / "docs" / f"{name}.md").read_text().splitlines()]
 NAMED = sorted({name for line in LINES for name in re.findall(r"`(test_\w+)`", line)})
 FILES = sorted({name for line in LINES for name in re.findall(r"`(tests/[\w/]+\.py)`", line)})
 ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith("| ---")]
-HEADS = ("| attacker |", "| part |", "| attempt |", "| table |")
+HEADS = ("| attacker |", "| part |", "| attempt |", "| table |", "| attack |")
 
 
 def test_each_test_that_the_pages_name_exists() -> None:
