@@ -102,7 +102,7 @@ def energy_at(
     """Energy used until a moment, counted from the zero of the counter.
 
     Between two edges it follows the power that was read between them, else a straight line. Beside a step that lies
-    anywhere between two readings, it is between the energies of these readings.
+    anywhere between two readings, the bound holds what these readings show.
 
     Args:
         edges: Edges of the counter, oldest first; at least two, at distinct times.
@@ -116,9 +116,18 @@ def energy_at(
     """
     after = bisect.bisect_right(edges, moment, key=lambda edge: edge.time_seconds)
     index = min(max(after, 1), len(edges) - 1)
+    found = _interpolated(edges, index, moment, power, lag_joules)
+    if not (edges[index - 1].is_undated or edges[index].is_undated):
+        return found
+    low, high = _shown_by_readings(edges, moment)
+    farthest = max(found.joules - low, high - found.joules) + lag_joules
+    return EnergyEstimate(found.joules, max(found.uncertainty_joules, farthest))
+
+
+def _interpolated(
+    edges: Sequence[Edge], index: int, moment: float, power: PowerHistory | None, lag_joules: float
+) -> EnergyEstimate:
     before, behind = edges[index - 1], edges[index]
-    if before.is_undated or behind.is_undated:
-        return _between_readings(edges, moment, lag_joules)
     share = None
     if power is not None and behind.time_seconds - before.time_seconds > 2 * UPDATE_PERIOD_SECONDS:
         share = power.share_until(moment, before.time_seconds, behind.time_seconds)
@@ -130,12 +139,14 @@ def energy_at(
     return EnergyEstimate(before.energy_millijoules / 1000 + share * rise, uncertainty + lag_joules)
 
 
-def _between_readings(edges: Sequence[Edge], moment: float, lag_joules: float) -> EnergyEstimate:
-    """The middle of what the counter had reached before the moment and at the next reading, with half as its bound."""
+def _shown_by_readings(edges: Sequence[Edge], moment: float) -> tuple[float, float]:
+    """What the counter had reached by the last reading before a moment and by the next one, in joules."""
     stepped = bisect.bisect_right(edges, moment, key=lambda edge: edge.latest_seconds)
     may_have_stepped = bisect.bisect_left(edges, moment, key=lambda edge: edge.earliest_seconds)
-    low, high = (edges[max(count - 1, 0)].energy_millijoules / 1000 for count in (stepped, may_have_stepped))
-    return EnergyEstimate((low + high) / 2, abs(high - low) / 2 + lag_joules)
+    return (
+        edges[max(stepped - 1, 0)].energy_millijoules / 1000,
+        edges[max(may_have_stepped - 1, 0)].energy_millijoules / 1000,
+    )
 
 
 def _on_line(edges: Sequence[Edge], index: int, moment: float) -> EnergyEstimate:

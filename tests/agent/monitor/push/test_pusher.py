@@ -152,8 +152,10 @@ def test_lost_answers_change_nothing(operator: NodeApi, token: Path) -> None:
 
 
 def test_a_large_ledger_is_pushed_in_several_reports(operator: NodeApi, token: Path) -> None:
-    ended = [replace(USAGE, pod_uid=f"uid-{number}", pod="web", ended=True) for number in range(1500)]
-    ledger = MemoryLedger([USAGE, *ended[2:]])
+    # No more pods than the operator looks up at once.
+    of_pods = [replace(USAGE, pod_uid=f"other-{number}", pod="web", ended=True) for number in range(750)]
+    ended = [replace(each, container=container) for each in of_pods for container in ("train", "beside")]
+    ledger = MemoryLedger([USAGE, *ended])
     pusher_of(operator.url, token, ledger).push()
     assert ledger.entries == [USAGE]
     assert operator.stored() == {"uid-1": 5_000}
