@@ -156,8 +156,8 @@ def test_a_gpu_works_at_the_decided_limit_and_is_restored_afterwards(ended: list
 def test_the_users_output_is_readable(user: ClusterCommand, runs: Runs) -> None:
     table = user("get", "rtj,trec")
     jobs, recurrences = table.strip().split("\n\n")
-    assert jobs.splitlines()[0].split()[:7] == ["NAME", "MODE", "STATE", "FAILURE", "BATCH", "BEST", "ENERGY"]
-    assert jobs.splitlines()[1].split()[1:3] == ["Optimize", "Waiting"]
+    assert jobs.splitlines()[0].split() == ["NAME", "STATE", "FAILURE", "COST", "SAVED", "NEXT", "RUN"]
+    assert jobs.splitlines()[1].split()[1] == "Waiting"
     assert "INDEX" in recurrences.splitlines()[0]
     assert len(recurrences.splitlines()) == 1 + len(runs.recurrences()) > RECURRENCES
     listed = [int(row.split()[1]) for row in recurrences.splitlines()[1:]]

@@ -115,8 +115,9 @@ class PodProcesses:
             OSError: It is unknown.
         """
         running = (each for pid in pids if (each := listed_process(pid, self._processes)) is not None)
-        clients = (each for each in running if each.name != MPS_SERVER)
-        others = [each for each in clients if self.pod_uid_of(each.pid) not in pod_uids]
+        # The chart's agent mounts a /proc that hides nothing, so a process without a name is ending.
+        named = (each for each in running if each.name and each.name != MPS_SERVER)
+        others = [each for each in named if self.pod_uid_of(each.pid) not in pod_uids]
         # One that has ended meanwhile was in no pod any more.
         return [each for each in others if listed_process(each.pid, self._processes) is not None]
 
