@@ -19,6 +19,7 @@ from support.control_plane.signed_tokens import resigned
 from support.control_plane.tokens import service_account_token
 from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 from support.live_page import serving_viewers
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.signing_keys import SigningKeys
@@ -55,7 +56,7 @@ def await_rejection(admin: client.ApiClient, token: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("end", ["revoked", "expired"])
+@pytest.mark.parametrize("end", exhaustive_after(["revoked", "expired"]))
 def test_a_stream_ends_with_its_token(
     end: str, token: str, kubectl: ClusterCommand, admin: client.ApiClient, control_plane: ControlPlane, namespace: str
 ) -> None:

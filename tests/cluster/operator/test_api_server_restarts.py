@@ -161,6 +161,7 @@ def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lea
     assert [line for line in operator.lines() if line["message"].endswith(" leads")][1:] == []
 
 
+@pytest.mark.exhaustive
 def test_an_api_server_that_hangs_for_35_s_while_40_jobs_start_ends_no_replica_and_the_leader_remains_it(
     operators: Operators,
     make_job: MakeJob,

@@ -20,6 +20,7 @@ from support.control_plane.driven_job import DrivenJob
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.waiting import Object, wait_until
 from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.job_identity import HISTORY_ANNOTATION
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -144,7 +145,7 @@ def assert_started_nothing(driven: DrivenJob, kubectl: ClusterCommand) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("statuses", [True, False], ids=["with-statuses", "as-velero-does"])
+@pytest.mark.parametrize("statuses", exhaustive_after([False, True]), ids=["as-velero-does", "with-statuses"])
 @pytest.mark.parametrize("database", ["SQLite", "PostgreSQL"], indirect=True)
 def test_a_restored_job_keeps_its_history_and_its_recurrences_and_starts_nothing_again(
     driven: DrivenJob,

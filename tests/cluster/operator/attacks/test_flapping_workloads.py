@@ -21,7 +21,6 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_works, await_reached
 from support.control_plane.waiting import wait_until
-from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.names import JobKey
 
 JOBS = 4
@@ -41,7 +40,8 @@ def requests_of(operator: OperatorProcess) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("labels", exhaustive_after([QUEUE, {}]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("labels", [QUEUE, {}])
 @pytest.mark.timeout(900)
 def test_statuses_that_change_hundreds_of_times_a_second_delay_no_other_namespace(
     labels: dict[str, str],
