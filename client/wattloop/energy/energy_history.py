@@ -42,7 +42,7 @@ class Edge:
     @property
     def is_undated(self) -> bool:
         """Whether the step lies anywhere between two readings: the counter's update period does not date it."""
-        return 2 * self.uncertainty_seconds > 2 * UPDATE_PERIOD_SECONDS
+        return self.uncertainty_seconds > UPDATE_PERIOD_SECONDS
 
     def watts_until(self, later: Edge) -> float:
         """Mean power until a later edge."""

@@ -53,7 +53,7 @@ class SigningKeys:
         self._problems = ProblemLog(logger)
 
     def account_of(self, token: str) -> str | None:
-        """The account whom a token names: "" if it names one of the keys that has not signed it, None if it names none.
+        """The account that a token names: "" if it names one of the keys that has not signed it, None if it names none.
 
         Args:
             token: The token, a JSON Web Token or any other text.
@@ -97,7 +97,7 @@ class SigningKeys:
 
 
 def _key_of(found: Any) -> tuple[tuple[str, str], Verify] | None:
-    """The algorithm and the name of a key of a JSON Web Key Set, with what verifies its signatures; None if unknown."""
+    """The algorithm and the name of a key of a JSON Web Key Set, and what verifies its signatures. None if unknown."""
     try:
         numbers = {name: int.from_bytes(_decoded(found[name])) for name in ("n", "e", "x", "y") if name in found}
         name = str(found["kid"])
