@@ -143,16 +143,18 @@ def lines_of(chunks: Iterator[bytes]) -> Iterator[LogLine]:
     for chunk in chunks:
         *complete, last = chunk.split(b"\n")
         for piece in complete:
-            yield from _line(_bounded(part + piece) if is_cut else part + piece)
+            yield from _line(_bounded(part + piece, is_cut=is_cut))
             part, is_cut = b"", False
         part += last
         if len(part) > 2 * CHUNK_BYTES:
             part, is_cut = part[:CHUNK_BYTES] + part[-CHUNK_BYTES:], True
-    yield from _line(_bounded(part) if is_cut else part)
+    yield from _line(_bounded(part, is_cut=is_cut))
 
 
-def _bounded(line: bytes) -> bytes:
-    """The beginning and the end of a line from which what is between them was cut, without the texts that it cut."""
+def _bounded(line: bytes, *, is_cut: bool) -> bytes:
+    """The line; the beginning and the end of a long one, without the texts that are or were cut between them."""
+    if not is_cut and len(line) <= 2 * CHUNK_BYTES:
+        return line
     begin, end = line[:CHUNK_BYTES], line[-CHUNK_BYTES:]
     whole = begin.rfind(b"\r")
     return (begin if whole < 0 else begin[:whole]) + b"\r" + end.partition(b"\r")[2]
