@@ -4,11 +4,12 @@ kopf lists and watches these three kinds and calls a handler at each event. A ha
 puts a key into a queue; workers compare the object with what runs. docs/internals/operator.md has the way of an event.
 Handlers of kopf that act on edges (create, update, timer) would keep their state in the objects' annotations.
 
-`kopf.run(memo=...)` passes a `KopfMemo` to each handler.
+`kopf.operator(memo=...)` passes a `KopfMemo` to each handler.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
@@ -45,6 +46,7 @@ class KopfMemo:
         login: Returns the current credentials, as the fields of a `kopf.ConnectionInfo`.
         excluded: Names of jobs that are nested too deep for kopf's parser; kopf does not watch them.
         stop: Ends the run.
+        ending: Whether the run has begun to end, for what waits in kopf's event loop.
         ending_at: When the run began to end, on the monotonic clock; None: it has not.
     """
 
@@ -52,6 +54,7 @@ class KopfMemo:
     login: Callable[[], Mapping[str, Any]]
     excluded: frozenset[str] = frozenset()
     stop: threading.Event = field(default_factory=threading.Event)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
     ending_at: float | None = None
 
     def receive(self, resource: ResourceType, event: kopf.RawEvent) -> None:
@@ -122,4 +125,5 @@ async def policy_event(event: kopf.RawEvent, memo: KopfMemo, **_: Any) -> None:
 async def release(memo: KopfMemo, **_: Any) -> None:
     """Note the end, which may be that of a watch, and end the wait for the stop flag, which would outlast it."""
     memo.ending_at = time.monotonic()
+    memo.ending.set()
     memo.stop.set()

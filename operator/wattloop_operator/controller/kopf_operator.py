@@ -6,6 +6,7 @@ and a job that is nested too deep for kopf's parser is named and left out of kop
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import platform
 import threading
@@ -28,7 +29,9 @@ RETRY_SECONDS = 2.0
 # A run of kopf that lasts longer has worked.
 SHORT_SECONDS = 60.0
 MAX_SHORT_RUNS = 5
-# kopf gives its watches five seconds. It waits without end for one that has no response when it is cancelled.
+# kopf gives its watches five seconds, then it cancels them.
+ENDING_SECONDS = 7.0
+CANCEL_AGAIN_SECONDS = 1.0
 MAX_ENDING_SECONDS = 30.0
 
 
@@ -128,19 +131,24 @@ class KopfOperator:
             return
         started = time.monotonic()
         try:
-            kopf.run(
-                memo=memo,
-                stop_flag=memo.stop,
-                clusterwide=not self._namespaces,
-                namespaces=self._namespaces,
-                standalone=True,
-                # kopf's default contains the user's name, and a container's user may have none. The type is a private
-                # NewType of str.
-                identity=platform.node(),  # type: ignore[arg-type]
-            )
+            asyncio.run(self._operate(memo))
         except Exception as error:  # noqa: BLE001  it is logged, or ends the process
             self._record_end(time.monotonic() - started, error)
         memo.ending_at = None
+
+    async def _operate(self, memo: KopfMemo) -> None:
+        again = asyncio.create_task(_cancel_again(memo.ending, asyncio.current_task()))
+        await kopf.operator(
+            memo=memo,
+            stop_flag=memo.stop,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+            standalone=True,
+            # kopf's default contains the user's name, and a container's user may have none. The type is a private
+            # NewType of str.
+            identity=platform.node(),  # type: ignore[arg-type]
+        )
+        again.cancel()
 
     def _record_end(self, lasted_seconds: float, error: Exception) -> None:
         self._short_runs = self._short_runs + 1 if lasted_seconds < SHORT_SECONDS else 1
@@ -155,3 +163,17 @@ class KopfOperator:
         """The names of the jobs that are nested too deep or too large to read."""
         jobs = self._dispatcher.kind(RECURRING_TRAINING_JOBS).object_store
         return frozenset(name for _, name in jobs.unreadable())
+
+
+async def _cancel_again(ending: asyncio.Event, operator: asyncio.Task[None] | None) -> None:
+    """Cancel what kopf has cancelled, until the operator has ended.
+
+    kopf cancels a watch once, and at the same time the task that tells the watch of pauses. If that task ends first,
+    a watch that waits for a response takes its own end for a pause, and watches on.
+    """
+    await ending.wait()
+    await asyncio.sleep(ENDING_SECONDS)
+    while True:
+        for task in asyncio.all_tasks() - {operator, asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(CANCEL_AGAIN_SECONDS)

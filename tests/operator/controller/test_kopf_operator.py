@@ -300,7 +300,6 @@ def test_watches_that_end_again_and_again_are_a_problem_that_names_their_kinds(
     server = FakeApiServer(job("victim"))
     server.events = [event("ERROR", {"kind": "Status", "code": 500, "message": "broken"}), ""] * 2
     with running(server) as parts:
-        # On a busy machine kopf may take longer to end, which is another problem until it has.
         until(lambda: "have ended: " in parts.operator.problem())
         assert parts.operator.problem().startswith(
             "the watches of RecurringTrainingJob, FrequencyPlan, GPUPowerPolicy have ended: WatchingError"
@@ -309,15 +308,38 @@ def test_watches_that_end_again_and_again_are_a_problem_that_names_their_kinds(
     assert len(server.watches) == 2
 
 
+def test_a_watch_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kopf_operator, "ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(kopf_operator, "CANCEL_AGAIN_SECONDS", 0.001)
+    missed: list[str] = []
+
+    async def watch() -> None:
+        while len(missed) < 3:
+            try:
+                await asyncio.sleep(TIMEOUT_SECONDS)
+            except asyncio.CancelledError:
+                missed.append("a cancellation")
+
+    async def operate(*, memo: KopfMemo, **_: Any) -> None:
+        watching = asyncio.create_task(watch())
+        await release(memo=memo)
+        await watching
+
+    monkeypatch.setattr(kopf, "operator", operate)
+    with running(FakeApiServer()) as parts:
+        until(lambda: len(missed) == 3)
+        assert parts.operator.problem() == ""
+
+
 def test_a_run_of_kopf_that_begins_to_end_and_does_not_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_operator, "MAX_ENDING_SECONDS", -1.0)
     ended = threading.Event()
 
-    def run(*, memo: KopfMemo, **_: Any) -> None:
-        asyncio.run(release(memo=memo))
+    async def operate(*, memo: KopfMemo, **_: Any) -> None:
+        await release(memo=memo)
         assert ended.wait(TIMEOUT_SECONDS)
 
-    monkeypatch.setattr(kopf, "run", run)
+    monkeypatch.setattr(kopf, "operator", operate)
     with running(FakeApiServer()) as parts:
         until(lambda: parts.operator.problem() != "")
         assert parts.operator.problem() == (
