@@ -1,7 +1,5 @@
 """The state of a Job and its pods, and the class of a failure."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,6 +46,23 @@ def terminated(exit_code: int, at: str = EARLY, **more: Any) -> dict[str, Any]:
 def target(reason: str, at: str = EARLY) -> dict[str, Any]:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": at}
     return {"conditions": [condition]}
+
+
+def container(state: dict[str, Any], name: str = "train", **more: Any) -> dict[str, Any]:
+    return {"name": name, "state": state, **more}
+
+
+def waits(reason: str, message: str = "", *, name: str = "a-x", phase: str = "Pending", **more: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+    return pod(name, phase, containerStatuses=[container(state, **more)])
+
+
+def runs(name: str, since: str, **more: Any) -> dict[str, Any]:
+    return pod(name, "Running", containerStatuses=[container({"running": {"startedAt": since}})], **more)
+
+
+CREATING = "ContainerCreating"
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 
 
 def init(*states: dict[str, Any], main: str = "waiting") -> dict[str, Any]:
@@ -167,41 +182,11 @@ def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
         (job(), [pod(phase="Pending")], WorkloadPhase.PENDING, ""),
         (
             job(),
-            [
-                pod(
-                    phase="Pending",
-                    containerStatuses=[{"name": "t", "state": {"waiting": {"reason": "ContainerCreating"}}}],
-                )
-            ],
+            [waits(CREATING)],
             WorkloadPhase.PENDING,
-            "container t: ContainerCreating; if this persists, see kubectl describe pod a-x",
+            "container train: ContainerCreating; if this persists, see kubectl describe pod a-x",
         ),
-        (
-            job(),
-            [
-                pod(
-                    phase="Pending",
-                    containerStatuses=[
-                        {"name": "t", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-                    ],
-                )
-            ],
-            WorkloadPhase.PENDING,
-            "container t: ImagePullBackOff: no such image",
-        ),
-        (
-            job(),
-            [
-                pod(
-                    phase="Pending",
-                    conditions=[
-                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-                    ],
-                )
-            ],
-            WorkloadPhase.PENDING,
-            "Unschedulable: 0/3 nodes",
-        ),
+        (job(), [pod(phase="Pending", conditions=[UNSCHEDULABLE])], WorkloadPhase.PENDING, "Unschedulable: 0/3 nodes"),
         (job(), [pod(phase="Running")], WorkloadPhase.RUNNING, ""),
         (job(ready=1, startTime=EARLY), [], WorkloadPhase.RUNNING, ""),
         (
@@ -287,13 +272,8 @@ def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log
     assert (state.exit_code, state.output) == (1, "ImportError: no torch")
     assert state.log == "kubectl logs a-x -n team -c train"
     assert "ImportError" not in state.message
-
-
-def test_the_output_of_a_failed_init_container_is_its_termination_message_and_its_log_can_be_read() -> None:
-    failed = pod(**init(init_end(3, message="cannot resolve data.example")))
-    state = state_of(JOB, job(FAILED), [failed], "recurrence-uid")
-    assert (state.exit_code, state.output) == (3, "cannot resolve data.example")
-    assert state.log == "kubectl logs a-x -c init-0"
+    state = state_of(JOB, job(FAILED), [pod(**init(init_end(3, message="cannot resolve")))], "recurrence-uid")
+    assert (state.exit_code, state.output, state.log) == (3, "cannot resolve", "kubectl logs a-x -c init-0")
 
 
 # A rank that was killed, as torchrun prints it.
@@ -339,12 +319,6 @@ def test_each_container_of_each_pod_leaves_its_own_reports_also_before_it_was_st
 IMAGE = "registry.example/train:1"
 
 
-def waiting_pod(name: str, reason: str, message: str = "") -> dict[str, Any]:
-    waiting = {"reason": reason} | ({"message": message} if message else {})
-    status = {"name": "train", "image": IMAGE, "state": {"waiting": waiting}}
-    return pod(name, "Pending", containerStatuses=[status])
-
-
 @pytest.mark.parametrize(
     ("waiting", "reason", "message"),
     [
@@ -360,9 +334,8 @@ def test_what_hinders_a_pod_is_named_with_pod_container_and_image(
     waiting: tuple[str, str], reason: str, message: str
 ) -> None:
     # A pod that starts as usual does not hide one that cannot.
-    state = state_of(
-        JOB, job(), [waiting_pod("a-0", "ContainerCreating"), waiting_pod("a-1", *waiting)], "recurrence-uid"
-    )
+    pods = [waits(CREATING, name="a-0", image=IMAGE), waits(*waiting, name="a-1", image=IMAGE)]
+    state = state_of(JOB, job(), pods, "recurrence-uid")
     assert state.wait_reason == reason
     assert state.message.startswith("pod a-1: container train: " if reason else "container train: ")
     if reason:
@@ -370,8 +343,7 @@ def test_what_hinders_a_pod_is_named_with_pod_container_and_image(
 
 
 def test_a_pod_without_a_node_is_named() -> None:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    state = state_of(JOB, job(), [pod(phase="Pending", conditions=[condition])], "recurrence-uid")
+    state = state_of(JOB, job(), [pod(phase="Pending", conditions=[UNSCHEDULABLE])], "recurrence-uid")
     assert (state.wait_reason, state.message) == ("Unschedulable", "pod a-x: Unschedulable: 0/3 nodes")
 
 
@@ -415,27 +387,16 @@ def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
         assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, message, message)
 
 
-def runs(name: str, since: str, **more: Any) -> dict[str, Any]:
-    return pod(
-        name, "Running", containerStatuses=[{"name": "train", "state": {"running": {"startedAt": since}}}], **more
-    )
-
-
-def waits(name: str, phase: str = "Pending") -> dict[str, Any]:
-    waiting = {"name": "train", "state": {"waiting": {"reason": "ContainerCreating"}}}
-    return pod(name, phase, containerStatuses=[waiting])
-
-
 @pytest.mark.parametrize(
     ("pods", "since"),
     [
         ([runs("a-0", EARLY), runs("a-1", LATE)], LATE),
-        ([runs("a-0", EARLY), waits("a-1")], None),
-        ([runs("a-0", EARLY), waits("a-1", "Running")], None),
+        ([runs("a-0", EARLY), waits(CREATING, name="a-1")], None),
+        ([runs("a-0", EARLY), waits(CREATING, name="a-1", phase="Running")], None),
         ([runs("a-0", EARLY), pod("a-1", "Pending")], None),
         ([runs("a-0", EARLY)], None),
         ([runs("a-0", EARLY), pod("a-1", "Succeeded", **terminated(0))], EARLY),
-        ([runs("a-0", EARLY), pod("a-1", **terminated(1)), waits("a-2")], None),
+        ([runs("a-0", EARLY), pod("a-1", **terminated(1)), waits(CREATING, name="a-2")], None),
         ([runs("a-0", EARLY), pod("a-1", **terminated(1)), runs("a-2", LATE)], LATE),
         ([runs("a-0", EARLY), runs("a-1", EARLY, deleted=True), runs("a-2", LATE)], LATE),
         ([runs("a-0", EARLY), runs("a-1", EARLY, deleted=True)], None),
