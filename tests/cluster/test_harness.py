@@ -8,22 +8,19 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
+from kubernetes import config
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import BINARIES
-from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.memory_cgroup import memory_cgroup, missing_requirement
-from support.control_plane.training import TokenOfPod
-from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, WaitTimeoutError, wait_until
+from support.control_plane.waiting import WaitTimeoutError, wait_until
 
 
 def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -35,21 +32,6 @@ def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"backoffLimit": 0, "template": template, **spec},
     }
-
-
-def job_condition(cluster: DynamicClient, namespace: str, condition: str) -> dict[str, Any]:
-    def found(jobs: list[Object]) -> dict[str, Any] | None:
-        conditions = [item for job in jobs for item in job["status"].get("conditions", [])]
-        return next((item for item in conditions if item["type"] == condition), None)
-
-    return wait_until(
-        cluster,
-        api_version="batch/v1",
-        kind="Job",
-        namespace=namespace,
-        condition=found,
-        what=f"a Job with the condition {condition}",
-    )
 
 
 def all_end_within(process_ids: Iterable[int], seconds: float) -> bool:
@@ -65,136 +47,6 @@ def all_end_within(process_ids: Iterable[int], seconds: float) -> bool:
         if not ended:
             return False
     return True
-
-
-def test_the_server_and_kubectl_have_the_pinned_version(kubectl: ClusterCommand) -> None:
-    versions = kubectl.json("version")
-    pinned = BINARIES["kube-apiserver"].module.version
-    assert versions["serverVersion"]["gitVersion"] == pinned
-    assert versions["clientVersion"]["gitVersion"] == pinned
-
-
-def test_a_service_account_without_a_role_is_rejected(
-    kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
-) -> None:
-    someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
-    with pytest.raises(CommandError, match="pods is forbidden"):
-        someone("get", "pods", namespace=namespace)
-
-
-def test_a_role_grants_only_its_rights(
-    kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
-) -> None:
-    kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods", namespace=namespace)
-    kubectl(
-        "create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:default", namespace=namespace
-    )
-    someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
-    # A role takes effect after a moment.
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    while True:
-        try:
-            assert someone.json("get", "pods", namespace=namespace)["items"] == []
-        except CommandError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            break
-    with pytest.raises(CommandError, match="forbidden"):
-        someone("delete", "pod", "any", namespace=namespace)
-
-
-def test_the_server_rejects_an_invalid_job(kubectl: ClusterCommand, namespace: str) -> None:
-    with pytest.raises(CommandError, match=r"spec\.template\.spec\.containers"):
-        kubectl.apply(job_manifest(template={"spec": {"restartPolicy": "Never"}}), namespace=namespace)
-
-
-@pytest.mark.parametrize(("count", "restart"), [(1, "Never"), (3, "OnFailure")])
-def test_a_job_succeeds_when_its_pods_succeed(
-    count: int, restart: str, kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
-) -> None:
-    manifest = job_manifest(completions=count, parallelism=count)
-    manifest["spec"]["template"]["spec"]["restartPolicy"] = restart
-    kubectl.apply(manifest, namespace=namespace)
-    for pod in kubelet.pods_of_job("train", namespace, count=count):
-        running = kubelet.run(pod)
-        assert running["spec"]["nodeName"] == NODE_NAME
-        assert running["status"]["podIP"]
-        kubelet.succeed(running)
-    assert job_condition(cluster, namespace, "Complete")["status"] == "True"
-
-
-@pytest.mark.parametrize(
-    ("end", "exit_code", "reason"),
-    [
-        (lambda kubelet, pod: kubelet.fail(pod, exit_code=3), 3, "Error"),
-        (lambda kubelet, pod: kubelet.run_out_of_memory(pod), 137, "OOMKilled"),
-    ],
-)
-def test_a_job_fails_when_its_pod_fails(
-    end: Callable[[Kubelet, Object], Object],
-    exit_code: int,
-    reason: str,
-    kubectl: ClusterCommand,
-    kubelet: Kubelet,
-    cluster: DynamicClient,
-    namespace: str,
-) -> None:
-    kubectl.apply(job_manifest(), namespace=namespace)
-    (pod,) = kubelet.pods_of_job("train", namespace)
-    ended = end(kubelet, kubelet.run(pod))
-    state = ended["status"]["containerStatuses"][0]["state"]["terminated"]
-    assert (state["exitCode"], state["reason"]) == (exit_code, reason)
-    assert job_condition(cluster, namespace, "Failed")["reason"] == "BackoffLimitExceeded"
-
-
-def test_a_pod_whose_image_is_missing_stays_pending(kubectl: ClusterCommand, kubelet: Kubelet, namespace: str) -> None:
-    kubectl.apply(job_manifest(), namespace=namespace)
-    (pod,) = kubelet.pods_of_job("train", namespace)
-    status = kubelet.fail_image_pull(pod)["status"]
-    assert status["phase"] == "Pending"
-    assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
-
-
-def test_deleting_a_job_deletes_its_running_pod(
-    kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
-) -> None:
-    kubectl.apply(job_manifest(), namespace=namespace)
-    (pod,) = kubelet.pods_of_job("train", namespace)
-    kubelet.run(pod)
-    kubectl("delete", "job", "train", "--wait=false", namespace=namespace)
-    deleted = wait_until(
-        cluster,
-        api_version="v1",
-        kind="Pod",
-        namespace=namespace,
-        condition=lambda pods: pods == [],
-        what="the Job's pod to be deleted",
-    )
-    assert deleted
-
-
-def test_a_pods_token_names_the_pod_and_is_valid_for_its_audience_only(
-    kubectl: ClusterCommand,
-    kubelet: Kubelet,
-    admin: client.ApiClient,
-    namespace: str,
-    token_of_pod: TokenOfPod,
-) -> None:
-    kubectl.apply(job_manifest(), namespace=namespace)
-    (pod,) = kubelet.pods_of_job("train", namespace)
-    token = token_of_pod(kubelet.run(pod), "wattloop.example")
-
-    def review(audience: str) -> client.V1TokenReviewStatus:
-        spec = client.V1TokenReviewSpec(token=token, audiences=[audience])
-        return client.AuthenticationV1Api(admin).create_token_review(client.V1TokenReview(spec=spec)).status
-
-    accepted = review("wattloop.example")
-    assert accepted.authenticated
-    assert accepted.user.username == f"system:serviceaccount:{namespace}:default"
-    assert accepted.user.extra["authentication.kubernetes.io/pod-name"] == [pod["metadata"]["name"]]
-    assert accepted.user.extra["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
-    assert not review("someone.else.example").authenticated
 
 
 def test_the_error_of_a_timeout_names_the_condition_and_the_objects(cluster: DynamicClient, namespace: str) -> None:

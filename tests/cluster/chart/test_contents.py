@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart.rendering import ABSENT, TO_LOOK_AT, at, chosen, render
-from support.control_plane.chart import CHART, REPOSITORY
+from support.chart.rendering import ABSENT, at, chosen, render
+from support.control_plane.chart import REPOSITORY
 from support.control_plane.commands import ClusterCommand
 from wattloop_agent import agent_settings
 from wattloop_agent.command_line import agent
@@ -25,13 +25,6 @@ def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tm
         assert definition["metadata"].pop("annotations")["helm.sh/resource-policy"] == "keep"
         definition["metadata"].pop("labels")
     assert sorted(rendered, key=str) == sorted(files, key=str)
-
-
-def test_a_package_of_the_chart_contains_the_definitions(helm: ClusterCommand, tmp_path: Path) -> None:
-    helm("package", str(CHART), f"--destination={tmp_path}")
-    (package,) = tmp_path.glob("wattloop-*.tgz")
-    from_package = helm("template", "probe", str(package), TO_LOOK_AT)
-    assert from_package.count("kind: CustomResourceDefinition") == len(list((REPOSITORY / "crds").glob("*.yaml")))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
-from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
@@ -138,21 +137,6 @@ def test_an_unchanged_pipeline_is_not_written_again_and_a_silent_rank_is(
     pipeline.write()
     (again,) = plans(kubectl, namespace)
     assert again["metadata"]["resourceVersion"] == silent["metadata"]["resourceVersion"]
-
-
-def test_ranks_that_measure_are_shown_before_there_is_a_plan(
-    pipeline: StoredPipeline, kubectl: ClusterCommand, namespace: str
-) -> None:
-    measuring = SimulatedOperator(NEW_STATE)
-    ranks = ranks_of(2)
-    while measuring.state.directive.mode != PROFILE:
-        run_until_planned(measuring, ranks, rounds=1)
-    pipeline.now = measuring.now
-    pipeline.store_state(measuring.state)
-    pipeline.write()
-    assert plans(kubectl, namespace) == []
-    trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
-    assert trec["status"]["frequencyPlan"]["mode"] == "Profile"
 
 
 def test_of_many_frontiers_the_oldest_plans_of_the_job_are_deleted(

@@ -88,24 +88,6 @@ def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
     assert example.results == ["Reached"]
 
 
-def test_a_failed_pod_of_a_job_set_fails_its_attempt_and_leaves_no_pod(
-    example: DrivenJob, kubectl: ClusterCommand
-) -> None:
-    example.reconcile()
-    example.kubelet.fail(running_pods(example)[1], exit_code=1)
-    await_status(example, has_condition("Failed"), "failed")
-    example.reconcile()
-    first, second = example.recurrences
-    assert first["status"]["result"] == "Crashed"
-    assert f"first failed job: {example.name_of()}-stages-0" in first["status"]["message"]
-    # The next attempt has a JobSet of its own.
-    example.kubelet.pods_of_job(f"{second['metadata']['name']}-stages-0", example.key.namespace, count=PODS)
-    active = kubectl.json("get", "jobs", namespace=example.key.namespace)["items"]
-    assert [each["metadata"]["name"] for each in active if each["status"].get("active")] == [
-        f"{second['metadata']['name']}-stages-0"
-    ]
-
-
 def test_the_silent_rank_of_a_hung_job_set_is_named_with_its_pod_and_node(example: DrivenJob, clock: TestClock) -> None:
     example.reconcile()
     pods = running_pods(example)

@@ -356,36 +356,6 @@ def test_a_pytorch_job_and_a_ray_job_wait_without_cost_are_evicted_and_each_lear
         assert_learned(job)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "pods"), [("pytorch-job", 2), ("ray-job", 3)])
-def test_a_pytorch_job_and_a_ray_job_are_preempted_by_a_higher_priority_and_learn_from_the_next_attempt(
-    kind: str,
-    pods: int,
-    queue: str,
-    start_controllers: StartControllers,
-    driven: DrivenJob,
-    kubectl: ClusterCommand,
-    clock: TestClock,
-) -> None:
-    start_controllers(kind)
-    kubectl.apply(*queue_objects(queue, quota=pods))
-    job = started(kubectl, example_in_queue(kind, driven, f"{queue}-low"))
-    assert job.driven.training_of(job.run()[0]).report(1.0, 0.5) is not None
-    urgent = blocker("urgent", **{PRIORITY_LABEL: f"{queue}-high"})
-    urgent["spec"] |= {"parallelism": pods, "completions": pods}
-    kubectl.apply(urgent, namespace=queue)
-    await_taken(job)
-    reconcile_later(job.driven, clock)
-    assert job.driven.results == ["Disrupted", None]
-    assert "its queue evicted it: Preempted" in job.driven.recurrences[0]["status"]["message"]
-    assert job.driven.learned == ()
-    await_suspended(job.driven.cluster, queue, "urgent", suspended=False)
-
-    kubectl("delete", "job", "urgent", namespace=queue)
-    train(job, job.run(attempt=1), attempt=1)
-    assert_learned(job)
-
-
 def await_taken(job: ExampleJob) -> None:
     """Wait until its queue has taken the quota of the first attempt."""
     wait_until(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.kubelet import NODE_NAME, Kubelet, register_node
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.stored_attempts import cluster_progress, progress_of
+from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.training import MAX_POWER_WATTS, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
@@ -297,90 +296,6 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     assert recurrence["status"]["result"] == "Disrupted"
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
     assert record.energy_joules == 0
-
-
-def test_a_training_without_the_agents_socket_is_learned_from(
-    awaited: DrivenJob, store: Store, clock: TestClock, agent_on: Callable[..., NodeAgent]
-) -> None:
-    training = awaited.start(template=with_gpu(), power={"mode": "None"})
-    awaited.reconcile()
-    agent = agent_on(NODE_NAME)
-    has = assignment(training.pod, agent.gpu.uuid)
-    for epoch in range(1, 5):
-        agent.advance(30, has)
-        clock.advance(30)
-        assert agent.push() == ""
-        target = training.environment.target
-        assert target is not None
-        metric = target.threshold if epoch == 4 else target.threshold - 0.1
-        training.report(float(epoch), metric, finished=epoch == 4, with_gpus=False)
-    awaited.kubelet.succeed(training.pod)
-    await_job_end(awaited.cluster, awaited.key, awaited.name_of())
-    agent.advance(3)
-    assert agent.push() == ""
-    awaited.reconcile()
-
-    recurrence = awaited.recurrence
-    status = recurrence["status"]
-    usage, progress = status["usage"], progress_of(store, recurrence)
-    assert (status["result"], progress.gpus) == ("Reached", ())
-    assert progress.agents is not None
-    assert (usage["energySource"], usage["devices"], usage["maxPowerLimitWatts"]) == ("Agent", 1, MAX_POWER_WATTS)
-    assert (progress.agents.first.epoch, progress.agents.latest.epoch) == (1, 4)
-    weight = recurrence["spec"]["energyWeightPercent"] / 100
-    energy, time_seconds = float(usage["gpuEnergyJoules"]), float(usage["durationSeconds"])
-    cost = weight * energy + (1 - weight) * MAX_POWER_WATTS * time_seconds
-    assert float(status["costJoules"]) == pytest.approx(cost, abs=0.01)
-    (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
-    assert (record.gpu_count, record.max_power_watts, record.power_limit_watts) == (1, MAX_POWER_WATTS, None)
-    assert record.epoch_time_seconds == pytest.approx(30.0, abs=1.0)
-    true_energy = (agent.gpu.energy(120.0) - agent.gpu.energy(30.0)) / 3
-    assert record.epoch_energy_joules == pytest.approx(true_energy, rel=0.05)
-    assert "Learns" not in {each["type"] for each in awaited.job["status"]["conditions"]}
-
-
-def test_power_limits_are_measured_and_decided_without_the_agents_socket(
-    awaited: DrivenJob,
-    store: Store,
-    clock: TestClock,
-    agent_on: Callable[..., NodeAgent],
-    kubectl: ClusterCommand,
-) -> None:
-    # One batch size, so that the next recurrence has the measured one.
-    sizes = {"default": 64, "candidates": [64]}
-    training = awaited.start(template=with_gpu(), batchSize=sizes, power={"mode": "Auto"})
-    awaited.reconcile()
-    agent = agent_on(NODE_NAME)
-    has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target
-    assert target is not None
-    for epoch in range(1, 13):
-        # Fewer pushes in all than the burst that the reporting API allows a token.
-        for _ in range(4):
-            agent.advance(15, has)
-            clock.advance(15)
-            assert agent.push() == ""
-        metric = target.threshold if epoch == 12 else target.threshold - 0.1
-        training.report(float(epoch), metric, finished=epoch == 12, with_gpus=False)
-    awaited.kubelet.succeed(training.pod)
-    await_job_end(awaited.cluster, awaited.key, awaited.name_of())
-    agent.advance(3)
-    assert agent.push() == ""
-    awaited.reconcile()
-
-    recurrence = awaited.recurrence
-    profiled = progress_of(store, recurrence).profile
-    assert [point.power_limit_watts for point in profiled] == [300, 250, 200, 150, 100]
-    assert {each["type"]: each["reason"] for each in recurrence["status"]["conditions"]}["PowerLimitHeld"] == "Held"
-    (profile,) = store.profiles.of_job(recurrence["spec"]["jobRef"]["uid"])
-    assert (profile.key.batch_size, profile.key.gpu_count) == (64, 1)
-    assert len(profile.measurements) == 5
-    patch = json.dumps({"spec": {"runRequest": "second"}})
-    kubectl("patch", "rtj", awaited.key.name, "--type=merge", f"--patch={patch}", namespace=awaited.key.namespace)
-    awaited.reconcile()
-    second = awaited.recurrences[-1]
-    assert second["spec"]["index"] == 1
-    # The simulated GPU draws the same at each limit, so the reason for the choice does not matter here.
-    assert second["spec"]["powerLimitWatts"] in {300, 250, 200, 150, 100}
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, condition
 from support.control_plane.in_process_operator import TestClock
@@ -67,26 +65,6 @@ def test_the_image_that_a_pod_ran_is_in_status_observation_and_power_profile(dri
     assert record.image_digest == digest
     (profile,) = store.profiles.of_job(record.job_uid)
     assert profile.key.image_digest == digest
-
-
-def test_a_pod_sees_the_batch_size_in_its_args(driven: DrivenJob) -> None:
-    training = driven.start()
-    assert training.environment.batch_size == 64
-    assert training.pod["spec"]["containers"][0]["args"] == ["--batch", "$(WATTLOOP_BATCH_SIZE)"]
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "reason", "message"),
-    [(3, "Error", "exit code 3"), (137, "OOMKilled", "out of memory")],
-)
-def test_a_crashed_process_counts_against_its_batch_size(
-    exit_code: int, reason: str, message: str, driven: DrivenJob
-) -> None:
-    driven.fail(driven.start(retries=0), exit_code=exit_code, reason=reason)
-    status = driven.recurrence["status"]
-    assert status["result"] == condition(driven.recurrence, "Complete")["reason"] == "Crashed"
-    assert message in status["message"]
-    assert [each.outcome for each in driven.learned] == [Outcome.CRASHED]
 
 
 def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(driven: DrivenJob, kubectl: ClusterCommand) -> None:
@@ -151,34 +129,6 @@ def test_a_process_that_hangs_is_ended_at_its_deadline(
     assert kubectl.json("get", "jobs", namespace=driven.key.namespace)["items"] == []
     (bound,) = driven.learned
     assert (bound.outcome, bound.epochs) == (Outcome.STOPPED, 3)
-
-
-def test_a_process_without_reports_teaches_nothing(driven: DrivenJob) -> None:
-    driven.succeed(driven.start())
-    assert condition(driven.recurrence, "Complete")["reason"] == "MissingMetric"
-    assert "run.report(metric=" in driven.recurrence["status"]["message"]
-    assert condition(driven.job, "LastRunSucceeded")["reason"] == "MissingMetric"
-    assert driven.learned == ()
-
-
-def test_a_run_that_never_reaches_the_target_is_exhausted(driven: DrivenJob) -> None:
-    training = driven.start(retries=0)
-    for epoch in (1.0, 2.0, 3.0):
-        training.report(epoch, 0.5, finished=epoch == 3.0)
-    driven.succeed(training)
-    assert condition(driven.recurrence, "Complete")["reason"] == "Exhausted"
-    assert (
-        "ended the training by itself after 3 epochs of at most 50, at accuracy 0.5, below the target 0.9"
-        in driven.recurrence["status"]["message"]
-    )
-    assert [each.outcome for each in driven.learned] == [Outcome.EXHAUSTED]
-
-
-def test_a_crashed_attempt_is_retried(driven: DrivenJob) -> None:
-    driven.fail(driven.start())
-    assert driven.results == ["Crashed", None]
-    driven.reach_target(driven.train(driven.name_of(attempt=1)))
-    assert driven.results == ["Crashed", "Reached"]
 
 
 def test_a_rejected_template_is_reported_and_starts_nothing_until_it_is_fixed(

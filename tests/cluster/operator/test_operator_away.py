@@ -63,17 +63,6 @@ def comes_back(driven: DrivenJob, training: Training, end: Callable[[], object])
     return driven.results[0]
 
 
-def test_the_end_of_an_output_and_what_was_left_are_told_apart(driven: DrivenJob) -> None:
-    training = driven.start(retries=0)
-
-    def fails() -> None:
-        left = training.termination_message.read_text()
-        driven.kubelet.fail(training.pod, message=f"NameError: name 'x' is not defined\n{left}")
-
-    assert comes_back(driven, training, fails) == "Reached"
-    assert "Reports for Wattloop" not in driven.recurrence["status"]["message"]
-
-
 def test_without_the_pod_the_training_is_disrupted_and_names_the_outage(
     driven: DrivenJob, cluster: DynamicClient, core: client.CoreV1Api
 ) -> None:
