@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.recorded_gpu import NAMES, RecordedGpu
 from support.sampled_machine import SampledMachine, loads
 from support.test_sets.parameters import exhaustive_after
 from wattloop.energy.energy_timeline import EnergyTimeline, WindowEnergy
@@ -265,26 +264,3 @@ def test_the_memory_of_a_timeline_is_bounded() -> None:
     old = timeline.between(10.0, 1995.0)
     assert old is not None
     assert "its begin is older" in old.missing
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_few_readings_of_a_recorded_gpu_agree_with_all_of_them(name: str) -> None:
-    """Readings of an H200 every 5 to 10 ms, of which the second timeline gets those at least 67 ms apart."""
-    dense, sparse = EnergyTimeline(), EnergyTimeline()
-    due = 0.0
-    for reading in RecordedGpu(name).readings:
-        dense.add(reading)
-        if reading.begin_seconds >= due:
-            sparse.add(reading)
-            due = reading.begin_seconds + 0.067
-    standard = []
-    for number in range(120):
-        begin = 1.0 + number * 0.027
-        for length in (0.05, 0.3, 1.0):
-            one, other = dense.between(begin, begin + length), sparse.between(begin, begin + length)
-            assert one is not None
-            assert other is not None
-            standard.append((one.joules - other.joules) / math.hypot(one.deviation_joules, other.deviation_joules))
-            if name == "h200_steady":
-                assert other.joules == pytest.approx(one.joules, rel=0.02)
-    assert root_mean_square(standard) < 1.0

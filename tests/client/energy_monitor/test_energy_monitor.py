@@ -109,17 +109,6 @@ def test_a_running_window_has_an_estimate_and_goes_on(sampled: SampledMachine, m
     assert estimate.total_energy_joules == pytest.approx(measurement.total_energy_joules / 2, rel=0.01)
 
 
-def test_a_running_estimate_uses_the_readings_that_exist(sampled: SampledMachine, monitor: EnergyMonitor) -> None:
-    monitor.begin_window("epoch")
-    sampled.run(steady(), 1.03)
-    estimate = monitor.running("epoch")
-    early = estimate.total_energy_joules
-    sampled.run(steady(), 1.0)
-    later = monitor.end_window("epoch")
-    sampled.run(steady(), 1.0)
-    assert early == pytest.approx(later.total_energy_joules * 1.03 / 2.03, abs=4 * estimate.uncertainty_joules)
-
-
 def test_a_restarted_window_begins_again_and_a_cancelled_one_is_gone(
     sampled: SampledMachine, monitor: EnergyMonitor
 ) -> None:

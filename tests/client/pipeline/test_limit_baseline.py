@@ -147,25 +147,6 @@ def test_a_training_that_is_killed_leaves_no_limit_and_goes_on_at_the_next_run(t
     assert limits_of(everyone) == limits_of(per_stage) == {0: [400], 1: [400], 2: [200]}
 
 
-def test_the_training_goes_on_without_a_limit_after_the_last_one(tmp_path: Path) -> None:
-    with simulated_node(STAGES, clock="wall") as node:
-        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        stages = Stages(
-            node.gpus, environment, baseline="zeus-global", baseline_limits=150, dumps=tmp_path, plan_iterations=2
-        )
-        before_iteration: list[list[float]] = []
-
-        def is_over() -> bool:
-            before_iteration.append(in_force(node))
-            return len(before_iteration) == 15
-
-        stages.train_until(is_over)
-    # The first iteration shows the instructions. The run that warms up and those of three limits have three each.
-    expected = [400, *[400] * 3, *[400] * 3, *[250] * 3, *[100] * 3, 400, 400]
-    assert before_iteration == [[watts] * STAGES for watts in expected]
-    assert limits_of(tmp_path / "ZeusGlobalPowerLimit")[3] == [100, 100]
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,8 @@ from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.commands.main import main
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.plan_messages import Directive, RankReport
-from wattloop_operator.reconcile.pipeline.measured_excess import excess
-from wattloop_operator.reconcile.pipeline.pipeline_state import Excess
 
 CLOCKS = (1410, 1110, 810)
 
@@ -117,69 +113,6 @@ def test_the_ranks_compare_a_plan_with_free_clocks() -> None:
         assert all(each.plan_joules and each.free_joules for each in report.compared)
         # How much energy it saves, and by which intervals, the next test shows with more cycles.
         assert sum(each.plan_seconds for each in report.compared) > sum(each.free_seconds for each in report.compared)
-
-
-@pytest.mark.exhaustive
-def test_the_saving_compared_with_free_clocks_is_that_by_the_gpus_own_energies() -> None:
-    """Two stages at 1410 MHz without the plan, and at 1110 MHz with it."""
-    free = FreeIterations(block=4, early_cycles=0, early_cycle=16, cycle=16)
-    with simulated_node(STAGES, clock="wall") as node, running_plan_server() as server:
-        server.ranks = STAGES
-        server.give(Directive(mode="Plan", clocks_megahertz=(1110,) * (2 * MICROBATCHES), free=free))
-        # The exact energy of all GPUs at the begin of each iteration.
-        energies: list[int] = []
-        seen: list[tuple[int, ...]] = [()]
-
-        def newest() -> list[RankReport]:
-            with server.lock:
-                return list({report.process: report for report in server.reports}.values())
-
-        def is_over() -> bool:
-            energies.append(sum(gpu.energy_microjoules for gpu in node.gpus.describe().gpus))
-            cycles = [report.compared for report in newest()]
-            counts = tuple(map(len, cycles))
-            # Nothing new is known between two cycles, each of 16 iterations.
-            if len(counts) < STAGES or min(counts) < 8 or counts == seen[-1]:
-                return False
-            seen.append(counts)
-            # On a busy machine iterations differ more, and the slowdown is measured longer.
-            slowdowns = [slowdown(each) for each in cycles]
-            is_known = all(each is not None and each.percent > 3 * each.error_percent for each in slowdowns)
-            return is_known or max(map(len, cycles)) >= MAX_GROUPS - 1
-
-        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket), "WATTLOOP_REPORT_URL": server.url}
-        Stages(node.gpus, environment).train_until(is_over)
-        first = server.goal.first_iteration
-    assert first is not None
-    by_rank = [{each.group: each for each in report.compared} for report in newest()]
-    cycles = sorted(set.intersection(*(set(groups) for groups in by_rank)))
-    assert len(cycles) >= 6
-    exact: dict[bool, list[float]] = {False: [], True: []}
-    for cycle in cycles:
-        own = [(free.part(number), first + number) for number in range(16 * cycle, 16 * (cycle + 1))]
-        for is_free, values in exact.items():
-            numbers = [number for part, number in own if part.is_measured and part.is_free == is_free]
-            joules = sum(energies[number + 1] - energies[number] for number in numbers) / 1e6
-            values.append(joules / len(numbers))
-    found = excess(
-        [sum(groups[cycle].plan_joules or 0.0 for groups in by_rank) for cycle in cycles],
-        [sum(groups[cycle].free_joules or 0.0 for groups in by_rank) for cycle in cycles],
-    )
-    true = excess(exact[False], exact[True])
-    assert found is not None
-    assert true is not None
-    # A rank's iteration begins at the end of the one before. The exact energies are read somewhat later, when all ranks
-    # wait, so at a change of clocks a part of this pause counts in another iteration: up to 0.6 points were seen.
-    assert abs(found.percent - true.percent) <= max(1.5, 3.0 * math.hypot(found.error_percent, true.error_percent))
-    # The plan saves: less energy in a longer time.
-    assert true.percent < 2 * true.error_percent
-    slowdowns = [slowdown([groups[cycle] for cycle in cycles]) for groups in by_rank]
-    assert all(each is not None and each.percent > -2 * each.error_percent for each in slowdowns), slowdowns
-
-
-def slowdown(cycles: Sequence[ComparedCycles]) -> Excess | None:
-    """How much longer an iteration of a rank takes under the plan; None while it is not known."""
-    return excess([each.plan_seconds for each in cycles], [each.free_seconds for each in cycles])
 
 
 PROFILING = """

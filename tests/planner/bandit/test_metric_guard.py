@@ -97,13 +97,6 @@ def test_minimizing_is_maximizing_the_negative(finals: list[tuple[int, float]], 
     assert {size: -each.mean for size, each in minimized.items()} == {s: each.mean for s, each in maximized.items()}
 
 
-@given(FINALS, MARGINS, st.permutations(OTHERS))
-def test_names_of_arms_do_not_matter(finals: list[tuple[int, float]], margin: float, order: list[int]) -> None:
-    names = {DEFAULT: DEFAULT, **dict(zip(OTHERS, order, strict=True))}
-    renamed = result_of([(names[size], metric) for size, metric in finals], margin).short
-    assert renamed == {names[size]: each for size, each in result_of(finals, margin).short.items()}
-
-
 @given(FINALS, MARGINS)
 def test_arms_are_judged_independently_of_each_other(finals: list[tuple[int, float]], margin: float) -> None:
     short = result_of(finals, margin).short
