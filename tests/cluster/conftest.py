@@ -17,7 +17,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane, running_control_plane
 from support.control_plane.failure_report import namespace_sections, server_sections
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import delete_work
+from support.control_plane.objects import SERVICE_ACCOUNT, delete_work
 from support.control_plane.terminal import past_capture, skipped_for
 from support.control_plane.tokens import pod_token, service_account_token
 from support.control_plane.training import TokenOfPod
@@ -177,12 +177,11 @@ def namespace(core: client.CoreV1Api, cluster: DynamicClient, request: pytest.Fi
     request.node.stash[NAMESPACE] = cluster, name
     wait_until(
         cluster,
-        api_version="v1",
-        kind="ServiceAccount",
+        SERVICE_ACCOUNT,
+        bool,
+        f"the default service account of {name}",
         namespace=name,
         field_selector="metadata.name=default",
-        condition=bool,
-        what=f"the default service account of {name}",
     )
     yield name
     delete_work(core.api_client, name)

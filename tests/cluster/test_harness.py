@@ -20,6 +20,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.memory_cgroup import memory_cgroup, missing_requirement
+from support.control_plane.objects import SERVICE_ACCOUNT
 from support.control_plane.waiting import WaitTimeoutError, wait_until
 
 
@@ -53,15 +54,7 @@ def test_the_error_of_a_timeout_names_the_condition_and_the_objects(cluster: Dyn
     with pytest.raises(
         WaitTimeoutError, match=r"timed out after \d+ s waiting for the impossible(.|\n)*'name': 'default'"
     ):
-        wait_until(
-            cluster,
-            api_version="v1",
-            kind="ServiceAccount",
-            namespace=namespace,
-            condition=lambda _: False,
-            what="the impossible",
-            timeout_seconds=1,
-        )
+        wait_until(cluster, SERVICE_ACCOUNT, lambda _: False, "the impossible", namespace=namespace, timeout_seconds=1)
 
 
 def test_the_scheduler_binds_a_pod_and_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:
@@ -73,12 +66,7 @@ def test_the_scheduler_binds_a_pod_and_stopping_ends_every_part(programs: Mappin
         plane.start_scheduler()
         # A new control plane makes the namespace, and then its account, a moment after it is ready.
         wait_until(
-            cluster,
-            api_version="v1",
-            kind="ServiceAccount",
-            namespace="default",
-            condition=bool,
-            what="the default service account of the default namespace",
+            cluster, SERVICE_ACCOUNT, bool, "the default service account of the default namespace", namespace="default"
         )
         kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, tmp_path)
         with Kubelet(cluster) as kubelet:

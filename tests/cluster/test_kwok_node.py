@@ -10,6 +10,7 @@ from kubernetes.dynamic import DynamicClient
 from support.binaries.build import find
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.kwok_node import NODE_NAME, PlayedTraining, kwok_node
+from support.control_plane.objects import POD
 from support.control_plane.waiting import Object, wait_until
 
 
@@ -30,9 +31,7 @@ def test_a_pod_runs_for_a_while_and_ends_with_its_message(
         def ended(pods: list[Object]) -> Object | None:
             return next((each["status"] for each in pods if each["status"].get("phase") == "Succeeded"), None)
 
-        status = wait_until(
-            cluster, api_version="v1", kind="Pod", namespace=namespace, condition=ended, what="the pod to succeed"
-        )
+        status = wait_until(cluster, POD, ended, "the pod to succeed", namespace=namespace)
     terminated = status["containerStatuses"][0]["state"]["terminated"]
     assert terminated["message"] == 'epoch=3 "accuracy": 0.95'
     assert terminated["exitCode"] == 0

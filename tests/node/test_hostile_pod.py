@@ -12,6 +12,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import POD
 from support.control_plane.tokens import pod_token
 from support.control_plane.training import AUDIENCE
 from support.control_plane.waiting import Object, wait_until
@@ -105,15 +106,7 @@ def answers_of(user: ClusterCommand, cluster: DynamicClient) -> dict[str, Any]:
             (each["metadata"]["name"] for each in pods if each["status"]["phase"] in {"Succeeded", "Failed"}), None
         )
 
-    name = wait_until(
-        cluster,
-        api_version="v1",
-        kind="Pod",
-        namespace=ATTACKERS,
-        condition=ended,
-        what="the attacker's end",
-        timeout_seconds=400.0,
-    )
+    name = wait_until(cluster, POD, ended, "the attacker's end", namespace=ATTACKERS, timeout_seconds=400.0)
     said = user("logs", name, namespace=ATTACKERS)
     answers: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     return answers

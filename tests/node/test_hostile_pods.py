@@ -16,6 +16,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import POD
 from support.control_plane.waiting import Object, wait_until
 from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.installation import AGENTS
@@ -138,13 +139,7 @@ def ended(cluster: DynamicClient, namespace: str, names: list[str]) -> None:
         return all(phases.get(name) in {"Succeeded", "Failed"} for name in names)
 
     wait_until(
-        cluster,
-        api_version="v1",
-        kind="Pod",
-        namespace=namespace,
-        condition=all_ended,
-        what=f"the end of {', '.join(names)}",
-        timeout_seconds=SLOWEST_SECONDS,
+        cluster, POD, all_ended, f"the end of {', '.join(names)}", namespace=namespace, timeout_seconds=SLOWEST_SECONDS
     )
 
 
@@ -168,13 +163,10 @@ def await_output(core: client.CoreV1Api, cluster: DynamicClient, namespace: str,
     """
     wait_until(
         cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        lambda pods: any(each["metadata"]["name"] == name and each["status"]["phase"] != "Pending" for each in pods),
+        f"the start of {name}",
         namespace=namespace,
-        condition=lambda pods: any(
-            each["metadata"]["name"] == name and each["status"]["phase"] != "Pending" for each in pods
-        ),
-        what=f"the start of {name}",
         timeout_seconds=SLOWEST_SECONDS,
     )
     response = core.read_namespaced_pod_log(
@@ -270,11 +262,10 @@ def await_attack(cluster: DynamicClient) -> None:
     """Waits until all attackers have started."""
     wait_until(
         cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        lambda pods: sum(each["status"]["phase"] != "Pending" for each in pods) == len(ATTACKS) + 1,
+        "all attackers to start",
         namespace=ATTACKERS,
-        condition=lambda pods: sum(each["status"]["phase"] != "Pending" for each in pods) == len(ATTACKS) + 1,
-        what="all attackers to start",
         timeout_seconds=SLOWEST_SECONDS,
     )
 

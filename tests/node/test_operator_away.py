@@ -10,6 +10,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import POD
 from support.control_plane.waiting import Object, wait_until
 from support.kubernetes_node.installation import OPERATORS
 from support.kubernetes_node.node import About
@@ -68,12 +69,4 @@ def is_ready(pod: Object) -> bool:
 
 
 def await_pods(cluster: DynamicClient, namespace: str, condition: Callable[[list[Object]], bool], what: str) -> None:
-    wait_until(
-        cluster,
-        api_version="v1",
-        kind="Pod",
-        namespace=namespace,
-        condition=condition,
-        what=what,
-        timeout_seconds=SLOWEST_SECONDS,
-    )
+    wait_until(cluster, POD, condition, what, namespace=namespace, timeout_seconds=SLOWEST_SECONDS)

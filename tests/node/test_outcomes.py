@@ -19,6 +19,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import EVENT, POD
 from support.control_plane.waiting import Object, wait_until
 from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.node import About
@@ -215,13 +216,7 @@ def end_of_container(cluster: DynamicClient, job: str) -> tuple[datetime.datetim
         return None
 
     return wait_until(
-        cluster,
-        api_version="v1",
-        kind="Pod",
-        namespace=RESTRICTED,
-        condition=ended,
-        what=f"the end of the container of {job}",
-        timeout_seconds=SLOWEST_SECONDS,
+        cluster, POD, ended, f"the end of the container of {job}", namespace=RESTRICTED, timeout_seconds=SLOWEST_SECONDS
     )
 
 
@@ -279,12 +274,11 @@ def await_events(cluster: DynamicClient, reason: str, kinds: set[str]) -> list[O
 
     return wait_until(
         cluster,
-        api_version="v1",
-        kind="Event",
+        EVENT,
+        told,
+        f"Events of {reason} about {', '.join(sorted(kinds))}",
         namespace=NAMESPACE,
         field_selector=f"reason={reason}",
-        condition=told,
-        what=f"Events of {reason} about {', '.join(sorted(kinds))}",
         timeout_seconds=SLOWEST_SECONDS,
     )
 

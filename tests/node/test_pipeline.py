@@ -213,11 +213,10 @@ def await_compared(cluster: DynamicClient, number: int) -> Object:
 
     return wait_until(
         cluster,
-        api_version=API_VERSION,
-        kind="FrequencyPlan",
+        (API_VERSION, "FrequencyPlan"),
+        found,
+        f"the plan of {name} to be compared with free clocks",
         namespace=NAMESPACE,
-        condition=found,
-        what=f"the plan of {name} to be compared with free clocks",
         timeout_seconds=PLAN_SECONDS,
     )
 

@@ -12,6 +12,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import GPU_POWER_POLICY
 from support.control_plane.waiting import Object, wait_until
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
@@ -124,10 +125,9 @@ def test_the_policys_status_lists_its_nodes(
 ) -> None:
     nodes = wait_until(
         cluster,
-        api_version=API_VERSION,
-        kind="GPUPowerPolicy",
-        condition=lambda found: [each.get("status", {}).get("nodes") for each in found] == [1],
-        what="the policy to hold on the one node there is",
+        GPU_POWER_POLICY,
+        lambda found: [each.get("status", {}).get("nodes") for each in found] == [1],
+        "the policy to hold on the one node there is",
         timeout_seconds=SLOWEST_SECONDS,
     )
     assert nodes

@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import EVENT, POD
 from support.control_plane.waiting import Object, wait_until
 from support.kubernetes_node.node import NODE, About
 from support.kubernetes_node.users import make_editor
@@ -62,12 +63,11 @@ def gpu_of(cluster: DynamicClient, attempt: str) -> str:
 
     return wait_until(
         cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        reported,
+        f"the kubelet to say which GPU {attempt} has",
         namespace=NAMESPACE,
         label_selector=f"wattloop.dev/recurrence={attempt}",
-        condition=reported,
-        what=f"the kubelet to say which GPU {attempt} has",
         timeout_seconds=SLOWEST_SECONDS,
     )
 
@@ -114,13 +114,7 @@ def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
         return any('configmap "nothing" not found' in event.get("message", "") for event in events)
 
     assert wait_until(
-        cluster,
-        api_version="v1",
-        kind="Event",
-        namespace=NAMESPACE,
-        condition=message,
-        what="the kubelet to name the volume",
-        timeout_seconds=SLOWEST_SECONDS,
+        cluster, EVENT, message, "the kubelet to name the volume", namespace=NAMESPACE, timeout_seconds=SLOWEST_SECONDS
     )
     assert 'configmap "nothing" not found' in user(*described[1].split(), namespace=NAMESPACE)
 

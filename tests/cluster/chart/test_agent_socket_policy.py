@@ -18,6 +18,7 @@ from kubernetes.dynamic import DynamicClient
 
 from support.chart.admission import await_refusal, pod_refusal, refusal
 from support.control_plane.chart import Release
+from support.control_plane.objects import SERVICE_ACCOUNT
 from support.control_plane.waiting import wait_until
 
 LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.dev/agent-socket": "baseline"}
@@ -115,12 +116,11 @@ def two(core: client.CoreV1Api, cluster: DynamicClient, release: Release) -> Ite
         name = str(core.create_namespace(client.V1Namespace(metadata=metadata)).metadata.name)
         wait_until(
             cluster,
-            api_version="v1",
-            kind="ServiceAccount",
+            SERVICE_ACCOUNT,
+            bool,
+            f"the default service account of {name}",
             namespace=name,
             field_selector="metadata.name=default",
-            condition=bool,
-            what=f"the default service account of {name}",
         )
         made.append(name)
     await_refusal(lambda: pod_refusal(core, made[0], pod({"hostPID": True})), "hostPID")

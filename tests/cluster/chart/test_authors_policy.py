@@ -143,10 +143,9 @@ def test_the_api_server_accepts_a_policys_expressions(
 
     status = wait_until(
         cluster,
-        api_version="admissionregistration.k8s.io/v1",
-        kind="ValidatingAdmissionPolicy",
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"),
+        checked,
+        f"the types of {name} to be checked",
         field_selector=f"metadata.name={name}",
-        condition=checked,
-        what=f"the types of {name} to be checked",
     )
     assert status["typeChecking"] == {}

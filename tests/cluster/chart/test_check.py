@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import POD
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_process import run_container
 from support.control_plane.training import TokenOfPod
@@ -62,12 +63,11 @@ def check_pod(cluster: DynamicClient, release: Release) -> Object:
 
     return wait_until(
         cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        waits,
+        "the pod of helm test",
         namespace=release.namespace,
         label_selector="app.kubernetes.io/component=check",
-        condition=waits,
-        what="the pod of helm test",
     )
 
 
@@ -99,12 +99,11 @@ def test_helm_test_runs_one_recurrence_and_removes_everything(
 
         training = wait_until(
             cluster,
-            api_version="v1",
-            kind="Pod",
+            POD,
+            of_a_recurrence,
+            "the training of the check",
             namespace=release.namespace,
             label_selector="wattloop.dev/recurrence",
-            condition=of_a_recurrence,
-            what="the training of the check",
         )
         kubelet.run(training)
         trained = run_container(training, tmp_path, token_of_pod)

@@ -16,6 +16,7 @@ from support.chart.rendering import chosen, documents, render
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.objects import POD
 from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from wattloop_operator.cluster_check import check_job
 
@@ -39,12 +40,11 @@ def pod_of(cluster: EmptyCluster, namespace: str, component: str) -> Object:
 
     return wait_until(
         cluster.client,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        first,
+        f"a pod of the {component}",
         namespace=namespace,
         label_selector=f"app.kubernetes.io/component={component}",
-        condition=first,
-        what=f"a pod of the {component}",
     )
 
 

@@ -9,6 +9,7 @@ from support.chart.admission import await_refusal, pod_refusal
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import JOB
 from support.control_plane.waiting import Object, wait_until
 
 LABELS = ("pod-security.kubernetes.io/enforce=privileged", "wattloop.dev/agent-socket=baseline")
@@ -33,14 +34,7 @@ def test_a_training_with_the_agents_socket_is_admitted_in_a_labelled_namespace(
     def first(jobs: list[Object]) -> str | None:
         return str(jobs[0]["metadata"]["name"]) if jobs else None
 
-    name = wait_until(
-        cluster,
-        api_version="batch/v1",
-        kind="Job",
-        namespace=namespace,
-        condition=first,
-        what=f"the Job of a recurrence in {namespace}",
-    )
+    name = wait_until(cluster, JOB, first, f"the Job of a recurrence in {namespace}", namespace=namespace)
     (pod,) = kubelet.pods_of_job(name, namespace)
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     assert volumes["wattloop-agent"]["hostPath"]["path"] == "/run/wattloop"

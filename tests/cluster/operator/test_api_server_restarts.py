@@ -15,7 +15,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.control_plane import ControlPlane
 from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import JOB, list_objects
+from support.control_plane.objects import JOB, RECURRING_TRAINING_JOB, list_objects
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.processes import ProcessEndedError
 from support.control_plane.training import Training
@@ -73,12 +73,11 @@ def counts_of(job: Object) -> Object:
 def await_reached(cluster: DynamicClient, key: JobKey) -> Object:
     found: Object = wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
+        RECURRING_TRAINING_JOB,
+        lambda jobs: next((job["status"] for job in jobs if counts_of(job).get("reached") == 1), None),
+        "the recurrence to reach its target",
         namespace=key.namespace,
         field_selector=f"metadata.name={key.name}",
-        condition=lambda jobs: next((job["status"] for job in jobs if counts_of(job).get("reached") == 1), None),
-        what="the recurrence to reach its target",
     )
     return found
 
@@ -187,14 +186,7 @@ def test_an_api_server_that_hangs_for_35_s_while_40_jobs_start_ends_no_replica_a
         os.kill(server, signal.SIGCONT)
     await_readiness(follower, 200)
     await_readiness(leader, 200)
-    wait_until(
-        cluster,
-        api_version="batch/v1",
-        kind="Job",
-        namespace=namespace,
-        condition=lambda jobs: len(jobs) == JOBS,
-        what=f"all {JOBS} jobs to have started",
-    )
+    wait_until(cluster, JOB, lambda jobs: len(jobs) == JOBS, f"all {JOBS} jobs to have started", namespace=namespace)
     assert [len(recurrences_of(key)) for key in keys] == [1] * JOBS
     lines = [each.lines() for each in (leader, follower)]
     assert [sum(line["message"].endswith(" leads") for line in each) for each in lines] == [1, 0]

@@ -13,6 +13,7 @@ from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.chart import Release
 from support.control_plane.fixtures import MakeJob
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import TRAINING_RECURRENCE
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object, wait_until
@@ -80,12 +81,7 @@ def training(
             return names[0] if names else None
 
         name = wait_until(
-            cluster,
-            api_version="wattloop.dev/v1alpha1",
-            kind="TrainingRecurrence",
-            namespace=key.namespace,
-            condition=of_index,
-            what=f"recurrence {index} of {key.name}",
+            cluster, TRAINING_RECURRENCE, of_index, f"recurrence {index} of {key.name}", namespace=key.namespace
         )
         (pod,) = kubelet.pods_of_job(name, key.namespace)
         kubelet.run(pod)
@@ -150,11 +146,10 @@ def test_a_running_operator_serves_rotated_certificates(
     assert delivered(training(key, 1), 1)
     wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="TrainingRecurrence",
+        TRAINING_RECURRENCE,
+        lambda found: sorted(epoch_of(each) for each in found) == ["1", "2"],
+        "the second report of the first training, and one report of the second",
         namespace=key.namespace,
-        condition=lambda found: sorted(epoch_of(each) for each in found) == ["1", "2"],
-        what="the second report of the first training, and one report of the second",
     )
     assert process.exit_code is None
 

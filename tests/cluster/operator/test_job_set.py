@@ -38,11 +38,10 @@ def await_status(example: DrivenJob, holds: Callable[[Object], bool], what: str)
     """Wait until the controller has written a status into its JobSet."""
     wait_until(
         example.cluster,
-        api_version="jobset.x-k8s.io/v1alpha2",
-        kind="JobSet",
+        ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+        lambda job_sets: any(holds(each.get("status", {})) for each in job_sets),
+        f"the JobSet to be {what}",
         namespace=example.key.namespace,
-        condition=lambda job_sets: any(holds(each.get("status", {})) for each in job_sets),
-        what=f"the JobSet to be {what}",
     )
 
 

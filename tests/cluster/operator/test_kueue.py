@@ -112,24 +112,22 @@ def await_workload(job: DrivenJob | ExampleJob, holds: Callable[[Object], bool],
     driven.operator.clock.advance(FIRST_POLL_SECONDS)
     return wait_until(
         driven.cluster,
-        api_version=API_VERSION,
-        kind="Workload",
+        (API_VERSION, "Workload"),
+        lambda found: next(filter(holds, found), None),
+        f"the Workload of {name or driven.name_of()} to be {what}",
         namespace=driven.key.namespace,
         label_selector=f"kueue.x-k8s.io/job-uid={uid}",
-        condition=lambda found: next(filter(holds, found), None),
-        what=f"the Workload of {name or driven.name_of()} to be {what}",
     )
 
 
 def await_suspended(cluster: DynamicClient, namespace: str, name: str, *, suspended: bool) -> None:
     wait_until(
         cluster,
-        api_version="batch/v1",
-        kind="Job",
+        JOB,
+        lambda jobs: any(each["spec"].get("suspend", False) is suspended for each in jobs),
+        f"the Job {name} to be {'suspended' if suspended else 'resumed'}",
         namespace=namespace,
         field_selector=f"metadata.name={name}",
-        condition=lambda jobs: any(each["spec"].get("suspend", False) is suspended for each in jobs),
-        what=f"the Job {name} to be {'suspended' if suspended else 'resumed'}",
     )
 
 
@@ -360,11 +358,10 @@ def await_taken(job: ExampleJob) -> None:
     """Wait until its queue has taken the quota of the first attempt."""
     wait_until(
         job.driven.cluster,
-        api_version=job.kind[0],
-        kind=job.kind[1],
+        job.kind,
+        lambda found: any(map(is_suspended, found)),
+        f"the {job.kind[1]} to be evicted",
         namespace=job.driven.key.namespace,
-        condition=lambda found: any(map(is_suspended, found)),
-        what=f"the {job.kind[1]} to be evicted",
     )
 
 

@@ -10,6 +10,7 @@ from kubernetes.dynamic import DynamicClient
 from support.agents.agent_fixture import until
 from support.control_plane.fixtures import Ended, MakeJob, Operators, Train
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.waiting import Object, wait_until
 from support.databases.postgresql_server import (
     PASSWORD,
@@ -39,12 +40,11 @@ def await_reached(cluster: DynamicClient, key: JobKey) -> None:
 
     wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
+        RECURRING_TRAINING_JOB,
+        reached,
+        "the recurrence to reach its target",
         namespace=key.namespace,
         field_selector=f"metadata.name={key.name}",
-        condition=reached,
-        what="the recurrence to reach its target",
     )
 
 

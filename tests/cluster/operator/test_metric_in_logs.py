@@ -13,6 +13,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.log_server import LogServer
+from support.control_plane.objects import JOB, RECURRING_TRAINING_JOB, TRAINING_RECURRENCE
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
@@ -46,12 +47,11 @@ def await_status(cluster: DynamicClient, key: JobKey, name: str, holds: Callable
 
     return wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="TrainingRecurrence",
+        TRAINING_RECURRENCE,
+        status,
+        f"the expected status of {name}",
         namespace=key.namespace,
         field_selector=f"metadata.name={name}",
-        condition=status,
-        what=f"the expected status of {name}",
     )
 
 
@@ -84,14 +84,7 @@ def test_a_training_that_prints_its_metric_is_ended_at_its_target_and_read_on_by
     assert (status["result"], status["epochs"]) == ("Reached", "4")
     assert [point[0] for point in status["progress"]["curve"]] == ["1", "2", "3", "4"]
     # The Job is deleted after the result is written.
-    wait_until(
-        cluster,
-        api_version="batch/v1",
-        kind="Job",
-        namespace=key.namespace,
-        condition=lambda jobs: not jobs,
-        what="no Job to be left",
-    )
+    wait_until(cluster, JOB, lambda jobs: not jobs, "no Job to be left", namespace=key.namespace)
 
 
 @pytest.mark.usefixtures("right_to_logs")
@@ -124,11 +117,10 @@ def test_without_the_setting_the_job_says_how_to_turn_it_on(
 
     message = wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
+        RECURRING_TRAINING_JOB,
+        refused,
+        "the condition Ready of the job",
         namespace=key.namespace,
         field_selector=f"metadata.name={key.name}",
-        condition=refused,
-        what="the condition Ready of the job",
     )
     assert "operator.readPodLogs" in message

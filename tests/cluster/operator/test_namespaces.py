@@ -16,6 +16,7 @@ from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import AUDIENCE, TokenOfPod
@@ -154,12 +155,7 @@ def await_reached(cluster: DynamicClient, namespace: str) -> None:
         return any((job.get("status") or {}).get("totals", {}).get("reached") == 1 for job in jobs)
 
     wait_until(
-        cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
-        namespace=namespace,
-        condition=reached,
-        what=f"the job of {namespace} to reach its target",
+        cluster, RECURRING_TRAINING_JOB, reached, f"the job of {namespace} to reach its target", namespace=namespace
     )
 
 

@@ -20,6 +20,7 @@ from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet, register_node
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
+from support.control_plane.objects import TRAINING_RECURRENCE
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.training import MAX_POWER_WATTS, TokenOfPod, Training
@@ -177,11 +178,10 @@ def test_the_gpus_of_a_node_are_an_object_that_its_own_agent_fills_and_that_goes
     core.delete_node(node)
     wait_until(
         cluster,
-        api_version=GPU_NODES.api_version,
-        kind=GPU_NODES.kind,
+        (GPU_NODES.api_version, GPU_NODES.kind),
+        lambda objects: not objects,
+        "the object of a node that is gone",
         field_selector=f"metadata.name={node}",
-        condition=lambda objects: not objects,
-        what="the object of a node that is gone",
         timeout_seconds=240.0,
     )
 
@@ -366,12 +366,5 @@ def await_recurrence(cluster: DynamicClient, namespace: str, holds: Callable[[Ob
     def held(recurrences: list[Object]) -> Object | None:
         return next((each["status"] for each in recurrences if holds(each.get("status") or {})), None)
 
-    found: Object = wait_until(
-        cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="TrainingRecurrence",
-        namespace=namespace,
-        condition=held,
-        what=what,
-    )
+    found: Object = wait_until(cluster, TRAINING_RECURRENCE, held, what, namespace=namespace)
     return found

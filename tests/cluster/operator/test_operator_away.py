@@ -10,6 +10,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.driven_job import DrivenJob, await_job_end, first_of
 from support.control_plane.fixtures import Ended, MakeJob, Operators, Train
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import POD, TRAINING_RECURRENCE
 from support.control_plane.stored_attempts import progress_of
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
@@ -36,12 +37,7 @@ def test_an_operator_that_starts_again_reads_from_the_pod_what_the_training_coul
         return next((each["status"] for each in found if "result" in each.get("status", {})), None)
 
     status = wait_until(
-        cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="TrainingRecurrence",
-        namespace=key.namespace,
-        condition=with_result,
-        what="the result of the training",
+        cluster, TRAINING_RECURRENCE, with_result, "the result of the training", namespace=key.namespace
     )
     assert (status["result"], status["epochs"], status["usage"]["gpuEnergyJoules"]) == ("Reached", "9", "18000")
 
@@ -74,14 +70,7 @@ def test_without_the_pod_the_training_is_disrupted_and_names_the_outage(
         driven.kubelet.succeed(training.pod, message=training.termination_message.read_text())
         await_job_end(cluster, driven.key, driven.name_of())
         core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
-        wait_until(
-            cluster,
-            api_version="v1",
-            kind="Pod",
-            namespace=driven.key.namespace,
-            condition=lambda pods: not pods,
-            what="no pod to be left",
-        )
+        wait_until(cluster, POD, lambda pods: not pods, "no pod to be left", namespace=driven.key.namespace)
 
     assert comes_back(driven, training, ends_and_is_deleted) == "Disrupted"
     assert "while the operator or its database was away" in driven.recurrence["status"]["message"]

@@ -18,6 +18,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import TestClock
 from support.control_plane.kubelet import NODE_NAME
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
+from support.control_plane.objects import GPU_POWER_POLICY
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.training import TokenOfPod
@@ -191,11 +192,10 @@ def test_the_leader_updates_the_statuses_of_policies(
     try:
         wait_until(
             cluster,
-            api_version="wattloop.dev/v1alpha1",
-            kind="GPUPowerPolicy",
+            GPU_POWER_POLICY,
+            lambda policies: [each.get("status", {}).get("nodes") for each in policies] == [1],
+            f"the status of {fleet} to say that it holds on {node}",
             field_selector=f"metadata.name={fleet}",
-            condition=lambda policies: [each.get("status", {}).get("nodes") for each in policies] == [1],
-            what=f"the status of {fleet} to say that it holds on {node}",
         )
     finally:
         process.stop()

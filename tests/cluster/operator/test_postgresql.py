@@ -16,6 +16,7 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.fixtures import MakeJob
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
@@ -62,11 +63,10 @@ def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
 
     wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
+        RECURRING_TRAINING_JOB,
+        enough,
+        f"{recurrences} recurrences to reach their target",
         namespace=key.namespace,
-        condition=enough,
-        what=f"{recurrences} recurrences to reach their target",
     )
 
 

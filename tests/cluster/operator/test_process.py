@@ -16,6 +16,7 @@ from support.agents.agent_fixture import until
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import EVENT, RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
@@ -78,13 +79,7 @@ def await_jobs(
         return jobs if jobs and all(holds(job.get("status") or {}) for job in jobs) else None
 
     found: list[Object] = wait_until(
-        cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
-        namespace=namespace,
-        condition=all_hold,
-        what=what,
-        timeout_seconds=timeout_seconds,
+        cluster, RECURRING_TRAINING_JOB, all_hold, what, namespace=namespace, timeout_seconds=timeout_seconds
     )
     return found
 
@@ -93,11 +88,10 @@ def await_deletion_events(cluster: DynamicClient, namespace: str) -> list[Object
     """The Events that recurrences were deleted; at least one."""
     found: list[Object] = wait_until(
         cluster,
-        api_version="v1",
-        kind="Event",
+        EVENT,
+        lambda events: [each for each in events if each.get("reason") == "RecurrenceDeleted"] or None,
+        "a RecurrenceDeleted",
         namespace=namespace,
-        condition=lambda events: [each for each in events if each.get("reason") == "RecurrenceDeleted"] or None,
-        what="a RecurrenceDeleted",
     )
     return found
 
@@ -266,11 +260,10 @@ def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
 
     wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
+        RECURRING_TRAINING_JOB,
+        enough,
+        f"{total} recurrences to reach their target",
         namespace=namespace,
-        condition=enough,
-        what=f"{total} recurrences to reach their target",
         timeout_seconds=400,
     )
 

@@ -90,11 +90,10 @@ def lose_objects(kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
     for api_version, kind in (("wattloop.dev/v1alpha1", "TrainingRecurrence"), ("batch/v1", "Job")):
         wait_until(
             cluster,
-            api_version=api_version,
-            kind=kind,
+            (api_version, kind),
+            lambda found: not found,
+            f"the objects of kind {kind} to be deleted",
             namespace=namespace,
-            condition=lambda found: not found,
-            what=f"the objects of kind {kind} to be deleted",
         )
 
 

@@ -16,7 +16,7 @@ from support.control_plane.example_job import EXAMPLES, ExampleJob, example_job,
 from support.control_plane.fatal_requests import FATAL_REQUESTS, FatalRequests
 from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
-from support.control_plane.objects import TRAINING_RECURRENCE, apply_object, get_object
+from support.control_plane.objects import POD, TRAINING_RECURRENCE, apply_object, get_object
 from support.control_plane.training import AUDIENCE
 from support.control_plane.waiting import wait_until
 from wattloop_operator.cluster.api_transport import HttpTransport, Request
@@ -127,11 +127,10 @@ def test_a_crash_counts_and_the_next_attempt_runs_alone(
     second = contract.pods_of(attempt=1)
     active = wait_until(
         contract.driven.cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        lambda found: running(found) if len(running(found)) == len(second) else None,
+        "the pods of the second attempt alone",
         namespace=contract.driven.key.namespace,
-        condition=lambda found: running(found) if len(running(found)) == len(second) else None,
-        what="the pods of the second attempt alone",
     )
     assert {each["metadata"]["name"] for each in active} == {each["metadata"]["name"] for each in second}
 
@@ -168,16 +167,14 @@ def test_a_workload_that_a_queue_suspends_is_disrupted_and_deleted(
         spec = {str(step): spec}
     patch = f"--patch={json.dumps({'spec': spec})}"
     kubectl("patch", contract.kind[1].lower(), name, "--type=merge", patch, namespace=namespace)
-    # The controller takes the pods, and the operator sees that they are gone.
+    # The controller takes the pods, and the operator sees that they are gone. One that is being deleted still runs.
     wait_until(
         contract.driven.cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        lambda pods: not any_running(pods),
+        f"the pods of {name} to be taken",
         namespace=namespace,
         label_selector=f"{RECURRENCE_LABEL}={name}",
-        # One that is being deleted still runs, as Wattloop reads it.
-        condition=lambda pods: not any_running(pods),
-        what=f"the pods of {name} to be taken",
     )
     contract.driven.reconcile()
     assert contract.driven.results == ["Disrupted", None]

@@ -13,6 +13,7 @@ from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.objects import (
+    JOB,
     RECURRING_TRAINING_JOB,
     TRAINING_RECURRENCE,
     apply_object,
@@ -35,12 +36,11 @@ def await_job_end(cluster: DynamicClient, key: JobKey, name: str) -> None:
 
     wait_until(
         cluster,
-        api_version="batch/v1",
-        kind="Job",
+        JOB,
+        over,
+        f"the Job {key.namespace}/{name} to end",
         namespace=key.namespace,
         field_selector=f"metadata.name={name}",
-        condition=over,
-        what=f"the Job {key.namespace}/{name} to end",
     )
 
 

@@ -19,7 +19,7 @@ from support.control_plane.kind_controller import (
     TRAIN_JOB_CONTROLLER_2_3,
     KindController,
 )
-from support.control_plane.objects import apply_object, list_objects
+from support.control_plane.objects import POD, apply_object, list_objects
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.kinds import kind_named
@@ -105,12 +105,11 @@ class ExampleJob:
 
         return wait_until(
             self.driven.cluster,
-            api_version="v1",
-            kind="Pod",
+            POD,
+            active,
+            f"{self.example.pods} pods of {name}",
             namespace=self.driven.key.namespace,
             label_selector=f"{RECURRENCE_LABEL}={name}",
-            condition=active,
-            what=f"{self.example.pods} pods of {name}",
         )
 
     def run(self, attempt: int = 0) -> list[Object]:
@@ -159,12 +158,11 @@ class ExampleJob:
 
         wait_until(
             self.driven.cluster,
-            api_version=self.kind[0],
-            kind=self.kind[1],
+            self.kind,
+            ended,
+            f"{self.kind[1]} {name} to end",
             namespace=namespace,
             field_selector=f"metadata.name={name}",
-            condition=ended,
-            what=f"{self.kind[1]} {name} to end",
         )
         self.driven.reconcile()
 
@@ -173,12 +171,11 @@ class ExampleJob:
         name = self.driven.name_of(attempt)
         wait_until(
             self.driven.cluster,
-            api_version=self.kind[0],
-            kind=self.kind[1],
+            self.kind,
+            lambda found: not found,
+            f"{self.kind[1]} {name} to be deleted",
             namespace=self.driven.key.namespace,
             field_selector=f"metadata.name={name}",
-            condition=lambda found: not found,
-            what=f"{self.kind[1]} {name} to be deleted",
         )
         self.driven.reconcile()
 

@@ -187,10 +187,9 @@ def defined(
     # kubectl wait fails on one that has no conditions yet.
     wait_until(
         cluster,
-        api_version="apiextensions.k8s.io/v1",
-        kind="CustomResourceDefinition",
-        condition=lambda found: names <= {each["metadata"]["name"] for each in found if is_established(each)},
-        what=f"{', '.join(sorted(names))} to be established",
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        lambda found: names <= {each["metadata"]["name"] for each in found if is_established(each)},
+        f"{', '.join(sorted(names))} to be established",
     )
     try:
         yield

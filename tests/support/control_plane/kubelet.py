@@ -16,12 +16,12 @@ from kubernetes import client, watch
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
+from support.control_plane.objects import POD
 from support.control_plane.waiting import Object, wait_until
 
 NODE_NAME = "wattloop-test-node"
 _POD_NETWORK = "198.18.77"
 _NODE_ADDRESS = f"{_POD_NETWORK}.1"
-_OUT_OF_MEMORY_EXIT_CODE = 137
 _WATCH_SECONDS = 300
 _WATCH_RETRY_SECONDS = 0.2
 _CONFLICT = 409
@@ -65,12 +65,11 @@ class Kubelet:
 
         return wait_until(
             self._cluster,
-            api_version="v1",
-            kind="Pod",
+            POD,
+            active,
+            f"{count} active pod(s) of the Job {namespace}/{job}",
             namespace=namespace,
             label_selector=f"batch.kubernetes.io/job-name={job}",
-            condition=active,
-            what=f"{count} active pod(s) of the Job {namespace}/{job}",
         )
 
     def run(self, pod: Object) -> Object:
@@ -91,10 +90,6 @@ class Kubelet:
         target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
         self._patch(pod, {"conditions": [target | {"lastTransitionTime": _now()}]})
         return self.fail(pod, exit_code=143)
-
-    def run_out_of_memory(self, pod: Object) -> Object:
-        """End the pod's containers as the kernel does if they exceed their memory limit."""
-        return self.fail(pod, exit_code=_OUT_OF_MEMORY_EXIT_CODE, reason="OOMKilled")
 
     def fail_init_container(self, pod: Object, *, exit_code: int, message: str) -> Object:
         """End the pod because its first init container ended with an exit code and a termination message."""

@@ -163,12 +163,11 @@ def _copy_certificate(cluster: DynamicClient, folder: Path) -> None:
 
     data = wait_until(
         cluster,
-        api_version="v1",
-        kind="Secret",
+        ("v1", "Secret"),
+        filled,
+        "Kueue to make its certificate",
         namespace=_NAMESPACE,
         field_selector=f"metadata.name={_SECRET}",
-        condition=filled,
-        what="Kueue to make its certificate",
     )
     for name in ("tls.key", "tls.crt"):
         (folder / name).write_bytes(base64.b64decode(data[name]))

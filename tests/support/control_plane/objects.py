@@ -14,7 +14,11 @@ from support.control_plane.waiting import Object
 Kind = tuple[str, str]
 RECURRING_TRAINING_JOB: Kind = "wattloop.dev/v1alpha1", "RecurringTrainingJob"
 TRAINING_RECURRENCE: Kind = "wattloop.dev/v1alpha1", "TrainingRecurrence"
+GPU_POWER_POLICY: Kind = "wattloop.dev/v1alpha1", "GPUPowerPolicy"
 JOB: Kind = "batch/v1", "Job"
+POD: Kind = "v1", "Pod"
+EVENT: Kind = "v1", "Event"
+SERVICE_ACCOUNT: Kind = "v1", "ServiceAccount"
 _NOT_FOUND = 404
 
 

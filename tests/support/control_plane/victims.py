@@ -7,6 +7,7 @@ from pathlib import Path
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.memory_cgroup import MemoryCgroup
+from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.waiting import wait_until
 from wattloop_operator.domain.names import JobKey
@@ -15,14 +16,13 @@ from wattloop_operator.domain.names import JobKey
 def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
     wait_until(
         cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
-        namespace=key.namespace,
-        condition=lambda jobs: any(
+        RECURRING_TRAINING_JOB,
+        lambda jobs: any(
             each["metadata"]["name"] == key.name and each.get("status", {}).get("totals", {}).get("reached") == count
             for each in jobs
         ),
-        what=f"{count} runs of the victim",
+        f"{count} runs of the victim",
+        namespace=key.namespace,
     )
 
 

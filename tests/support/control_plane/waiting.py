@@ -28,27 +28,25 @@ class WaitTimeoutError(AssertionError):
 
 def wait_until(
     client: DynamicClient,
+    kind: tuple[str, str],
+    condition: Callable[[list[Object]], Found | None],
+    what: str,
     *,
-    api_version: str,
-    kind: str,
     namespace: str | None = None,
     label_selector: str | None = None,
     field_selector: str | None = None,
-    condition: Callable[[list[Object]], Found | None],
-    what: str,
     timeout_seconds: float = LONGEST_WAIT_SECONDS,
 ) -> Found:
     """Watch the objects of a kind until `condition` returns neither None nor False.
 
     Args:
         client: A dynamic client.
-        api_version: API version, such as `batch/v1`.
-        kind: Kind, such as `Job`.
+        kind: API version and kind, such as `("batch/v1", "Job")`.
+        condition: Called with all objects, sorted by name, at first and after every change.
+        what: What the error message names.
         namespace: Namespace; None: all.
         label_selector: Label selector.
         field_selector: Field selector.
-        condition: Called with all objects, sorted by name, at first and after every change.
-        what: What the error message names.
         timeout_seconds: Timeout in real time.
 
     Returns:
@@ -57,7 +55,8 @@ def wait_until(
     Raises:
         WaitTimeoutError: The condition was not met in time.
     """
-    resource = client.resources.get(api_version=api_version, kind=kind)
+    api_version, name = kind
+    resource = client.resources.get(api_version=api_version, kind=name)
     selection = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
     deadline = time.monotonic() + timeout_seconds
     objects: dict[tuple[str, str], Object] = {}
@@ -78,7 +77,7 @@ def wait_until(
                 return found
         if time.monotonic() >= deadline:
             raise WaitTimeoutError(
-                f"timed out after {timeout_seconds:.0f} s waiting for {what}; {len(objects)} objects of kind {kind}:\n"
+                f"timed out after {timeout_seconds:.0f} s waiting for {what}; {len(objects)} objects of kind {name}:\n"
                 + "\n".join(str(item) for item in _in_order(objects))
             )
 

@@ -12,6 +12,7 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import REPOSITORY
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.objects import TRAINING_RECURRENCE
 from support.control_plane.waiting import Object, wait_until
 
 API_VERSION = "wattloop.dev/v1alpha1"
@@ -105,13 +106,7 @@ def await_recurrences(
 ) -> Object:
     """Waits until a namespace's recurrences are as wanted; returns what the condition found."""
     return wait_until(
-        cluster,
-        api_version=API_VERSION,
-        kind="TrainingRecurrence",
-        namespace=namespace,
-        condition=condition,
-        what=what,
-        timeout_seconds=timeout_seconds,
+        cluster, TRAINING_RECURRENCE, condition, what, namespace=namespace, timeout_seconds=timeout_seconds
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from kubernetes.dynamic import DynamicClient
 
+from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.waiting import Object, wait_until
 from support.load_aware_clock import LoadAwareClock
-from support.node.digits import API_VERSION, await_recurrences
+from support.node.digits import await_recurrences
 
 SLOWEST_SECONDS = 300.0
 """How long anything that takes a few seconds may take on a machine that does much else."""
@@ -46,13 +47,7 @@ def await_status(
         return next((status for status in statuses if holds(status)), None)
 
     return wait_until(
-        cluster,
-        api_version=API_VERSION,
-        kind="RecurringTrainingJob",
-        namespace=namespace,
-        condition=found,
-        what=f"{job} {what}",
-        timeout_seconds=timeout_seconds,
+        cluster, RECURRING_TRAINING_JOB, found, f"{job} {what}", namespace=namespace, timeout_seconds=timeout_seconds
     )
 
 

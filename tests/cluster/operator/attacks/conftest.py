@@ -11,6 +11,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane
 from support.control_plane.fixtures import Send
+from support.control_plane.objects import SERVICE_ACCOUNT
 from support.control_plane.waiting import wait_until
 
 
@@ -21,9 +22,7 @@ def other(
     """The attacker's namespace."""
     name = f"{namespace}-hostile"
     kubectl("create", "namespace", name)
-    wait_until(
-        cluster, api_version="v1", kind="ServiceAccount", namespace=name, condition=bool, what="a service account"
-    )
+    wait_until(cluster, SERVICE_ACCOUNT, bool, "a service account", namespace=name)
     yield name
     for resource in ("wattloop.dev/recurringtrainingjobs", "jobs", "pods"):
         control_plane.remove_objects(resource, name)

@@ -17,6 +17,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import first_of
 from support.control_plane.fixtures import MakeJob, Operators, Send
 from support.control_plane.job_manifest import job_manifest
+from support.control_plane.objects import JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_works, await_reached
@@ -60,10 +61,7 @@ def test_statuses_that_change_hundreds_of_times_a_second_delay_no_other_namespac
     for key in hostile:
         manifest = job_manifest(key.name, template={"metadata": {"labels": labels}, "spec": spec})
         kubectl.apply(manifest, namespace=other)
-    wait_until(
-        cluster, api_version="batch/v1", kind="Job", namespace=other,
-        condition=lambda jobs: len(jobs) == JOBS, what="the hostile runs",
-    )  # fmt: skip
+    wait_until(cluster, JOB, lambda jobs: len(jobs) == JOBS, "the hostile runs", namespace=other)  # fmt: skip
 
     runs = itertools.count(1)
 

@@ -15,6 +15,7 @@ from support.control_plane.driven_job import first_of
 from support.control_plane.fixtures import MakeJob, Operators, Send
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
+from support.control_plane.objects import EVENT
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import GROUP, WORKLOAD
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached
@@ -92,9 +93,7 @@ def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
     operator = operators(cgroup=container)()
     kubectl.apply(job_manifest("hostile", template=WORKLOAD), namespace=other)
     hostile = first_of(JobKey(other, "hostile"))
-    wait_until(
-        cluster, api_version=f"{GROUP}/v1", kind="TrainSet", namespace=other, condition=bool, what="the hostile run"
-    )
+    wait_until(cluster, (f"{GROUP}/v1", "TrainSet"), bool, "the hostile run", namespace=other)
     path = f"/apis/{GROUP}/v1/namespaces/{other}/trainsets/{hostile}"
     send("PATCH", path, "application/merge-patch+json", f'{{"spec":{{"x":{DEEP}}}}}'.encode())
     operator.await_line("nested more than 200 levels deep")
@@ -125,11 +124,10 @@ def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_st
     control_plane.copy_object("wattloop.dev/recurringtrainingjobs", json.loads(made), copies)
     wait_until(
         cluster,
-        api_version="v1",
-        kind="Event",
+        EVENT,
+        lambda events: any("the objects of namespace" in str(each.get("message")) for each in events),
+        "an Event that says that the namespace has no room",
         namespace=other,
-        condition=lambda events: any("the objects of namespace" in str(each.get("message")) for each in events),
-        what="an Event that says that the namespace has no room",
     )
     pods = f"/api/v1/namespaces/{other}/pods"
     for number in range(LONG_STATUSES):

@@ -16,6 +16,7 @@ from support.control_plane.driven_job import first_of
 from support.control_plane.fixtures import Ended, MakeJob, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import POD
 from support.control_plane.stored_attempts import progress_of
 from support.control_plane.training import AUDIENCE, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
@@ -209,10 +210,9 @@ def test_a_pod_that_looks_like_one_of_the_job_is_deleted_by_the_job_controller(
 
     wait_until(
         cluster,
-        api_version="v1",
-        kind="Pod",
+        POD,
+        names,
+        "the Job controller to delete the forged pod",
         namespace=key.namespace,
         label_selector=f"batch.kubernetes.io/job-name={first_of(key)}",
-        condition=names,
-        what="the Job controller to delete the forged pod",
     )

@@ -15,6 +15,7 @@ from support.control_plane.control_plane import ControlPlane
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
+from support.control_plane.objects import EVENT
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
@@ -102,14 +103,7 @@ def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, st
         }
         return notes if len(notes) == count else None
 
-    result: dict[str, str] = wait_until(
-        cluster,
-        api_version="v1",
-        kind="Event",
-        namespace=namespace,
-        condition=found,
-        what=f"{count} Events of refused jobs",
-    )
+    result: dict[str, str] = wait_until(cluster, EVENT, found, f"{count} Events of refused jobs", namespace=namespace)
     return result
 
 
@@ -246,11 +240,10 @@ def test_a_wrong_type_in_a_template_is_named_by_the_condition(
     client.CustomObjectsApi(admin).create_namespaced_custom_object(GROUP, VERSION, namespace, jobs.plural, hostile)
     wait_until(
         cluster,
-        api_version=f"{GROUP}/{VERSION}",
-        kind=jobs.kind,
+        (f"{GROUP}/{VERSION}", jobs.kind),
+        lambda jobs: any(problem in str(job.get("status", {}).get("conditions")) for job in jobs),
+        f"a condition that says: {problem}",
         namespace=namespace,
-        condition=lambda jobs: any(problem in str(job.get("status", {}).get("conditions")) for job in jobs),
-        what=f"a condition that says: {problem}",
     )
     await_reached(cluster, make_job(), 1)
     assert_works(operator)

@@ -28,6 +28,7 @@ from support.agents.scraping import scraped
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, agent_pod
+from support.control_plane.objects import TRAINING_RECURRENCE
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
@@ -209,13 +210,7 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
         cell.restart_if_ended()
         try:
             found: Object = wait_until(
-                cluster,
-                api_version="wattloop.dev/v1alpha1",
-                kind="TrainingRecurrence",
-                namespace=namespace,
-                condition=result,
-                what="the recurrence's result",
-                timeout_seconds=5,
+                cluster, TRAINING_RECURRENCE, result, "the recurrence's result", namespace=namespace, timeout_seconds=5
             )
         except WaitTimeoutError:
             if time.monotonic() > deadline:
