@@ -4,8 +4,6 @@
 below `spec` or `status`, at every level; the items of an array count once, and so do the values of a map.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -9,8 +9,6 @@ says how busy the machine's processors were meanwhile. All times are in build/te
 part passed, else 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -3,8 +3,6 @@
 test_coming_from_rows.py runs the rows.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

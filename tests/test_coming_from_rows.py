@@ -1,7 +1,5 @@
 """Each row of docs/coming-from.md is run: here on small inputs, by another test that is named, or not, for a reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `make dist` builds contains the product, and no more; what is missing after it is named with its origin."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

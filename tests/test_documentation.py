@@ -1,7 +1,5 @@
 """Checks the pages against the tree: places of behaviours and terms, names that are not used, commands and options."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import io

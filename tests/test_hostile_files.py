@@ -3,8 +3,6 @@
 Each command runs in a process forked from this one, which has imported what it needs, with a limit on its memory.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import importlib

@@ -1,7 +1,5 @@
 """Rules for the layout of the repository."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pictures of README and docs have the names of those that `make pictures` makes, and are small."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

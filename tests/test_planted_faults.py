@@ -1,7 +1,5 @@
 """Faults that are planted to measure the tests: each is a change of a source that still compiles."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

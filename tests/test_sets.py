@@ -1,7 +1,5 @@
 """The two sets of tests: what a commit draws of the exhaustive one, and that each is run by its command."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The docs site: what its navigation says, how long its pages are, and the files and commands that they name."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

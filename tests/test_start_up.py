@@ -1,7 +1,5 @@
 """What a start imports: ``--help`` and a usage error nothing but the standard library, each command what it needs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The search for names that no code of the product reaches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from unreached_names import Module, Search

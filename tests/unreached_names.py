@@ -6,8 +6,6 @@ not reached, and neither is what only re-exports or other unreached code name. A
 is, and reached code has an attribute of its name. Fields and nested functions are not examined.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Simulated GPUs and real agents on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

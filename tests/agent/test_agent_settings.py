@@ -1,7 +1,5 @@
 """The sources of a setting, and the messages about invalid ones."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

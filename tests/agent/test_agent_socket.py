@@ -1,7 +1,5 @@
 """A real agent on simulated GPUs, through the client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Connections that the agent closes: the caller reads why, and the client reconnects."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The agent's stream, as energy windows read it: times of calls, power, processors."""
 
-from __future__ import annotations
-
 import json
 import time
 

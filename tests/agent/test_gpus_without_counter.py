@@ -1,7 +1,5 @@
 """GPUs that report no energy, through a real agent: those before Volta, and drivers that refuse the counter."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

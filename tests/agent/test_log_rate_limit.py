@@ -1,7 +1,5 @@
 """The rate limit of log lines about callers, per caller and in total."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections import Counter

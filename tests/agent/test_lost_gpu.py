@@ -1,7 +1,5 @@
 """A lost GPU is reported as such, and the machine's other GPUs are read, held and restored."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """An administrator partitions a GPU on which a pod holds a limit: the limit ends, with a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Power limits that the operator orders for pods: an agent holds them as if the pods had requested them."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The zeus monitor and plain nvidia-ml-py beside the agent, on the simulated library."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

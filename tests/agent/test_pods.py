@@ -1,7 +1,5 @@
 """The agent on a node: real cgroups, a real gRPC kubelet, pods that are processes in cgroups."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

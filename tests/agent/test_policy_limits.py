@@ -1,7 +1,5 @@
 """A real agent under policies: refusals, the reported range, and runs under them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A supervised agent is restarted when it dies, and connections survive that."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

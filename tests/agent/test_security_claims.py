@@ -1,7 +1,5 @@
 """Each claim of the pages on security names an existing test."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditions of the machine: a clear state, no change without a durable lease, no crash loop."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Conditions of the machine in metrics, log and answers; no crash loop."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

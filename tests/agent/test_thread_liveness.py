@@ -1,7 +1,5 @@
 """A part of the monitor that ends, at an arbitrary instruction, ends the monitor, and its supervisor starts another."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Power controller and monitor started separately, as in two containers of a pod."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

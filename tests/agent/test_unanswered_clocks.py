@@ -1,7 +1,5 @@
 """Requests for clocks that are answered only if they are refused, on a real agent."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

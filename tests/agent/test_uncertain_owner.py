@@ -1,7 +1,5 @@
 """An owner keeps its limit while the agent has no descriptor left to check it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

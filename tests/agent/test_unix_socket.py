@@ -1,7 +1,5 @@
 """Consecutive processes listen at the path of a socket, and none removes another's."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 from collections.abc import Iterator

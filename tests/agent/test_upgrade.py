@@ -1,7 +1,5 @@
 """An agent replaced by another version while leases are held: continued, or restored, never left."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A wall clock that jumps by a day during a hold, the ledger and a push."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import ssl

@@ -1,7 +1,5 @@
 """An agent that closes the connection before the first request."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 from collections.abc import Iterator

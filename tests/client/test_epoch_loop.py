@@ -1,7 +1,5 @@
 """The epochs of a run, driven by the callbacks of a framework."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Messages name an installation's own origin, never a package index that does not have Wattloop."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

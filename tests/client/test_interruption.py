@@ -1,7 +1,5 @@
 """The first signal is a request, honoured at safe points and in waits; the second ends the process at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The ranks of a process group choose one power limit together: real agent, simulated GPUs, ranks as threads."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections import defaultdict

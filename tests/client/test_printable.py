@@ -1,7 +1,5 @@
 """Untrusted text cannot control a terminal or forge log lines."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import logging

@@ -1,7 +1,5 @@
 """A thread that ends although nobody ended it is a problem of its process; one that does a single task is not."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

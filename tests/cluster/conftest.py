@@ -1,7 +1,5 @@
 """Fixtures of the tests that need a real Kubernetes control plane. docs/internals/testing.md describes them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path

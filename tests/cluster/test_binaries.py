@@ -1,7 +1,5 @@
 """Programs are found in the documented order, built at most once, and never partially."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The control plane of the tests is real and leaves no processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """kwok plays a node, and runs and ends the pods of Jobs there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The examples are programs whose modules lie beside them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

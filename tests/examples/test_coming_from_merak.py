@@ -1,7 +1,5 @@
 """The table of docs/coming-from.md for Merak: what it names exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the examples import of Wattloop exists; integrations, which need a framework, tests/integrations imports."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

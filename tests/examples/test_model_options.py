@@ -1,7 +1,5 @@
 """The options of examples/pipeline/models.py, and what they name: profile, folder, key."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Partitions of examples/pipeline: every layer is in one stage, and every stage has one."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

@@ -3,8 +3,6 @@
 That the layers in PyTorch have these parameters, tests/integrations/test_published_models.py shows.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The researcher's notebook runs from its first cell to its last."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

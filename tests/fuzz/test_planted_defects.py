@@ -1,7 +1,5 @@
 """Each new target of `make fuzz` finds the defects that are planted into its part."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.fuzzing.campaign import open_target

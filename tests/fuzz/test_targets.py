@@ -1,7 +1,5 @@
 """Each fuzz target passes its seeds and the same mutations of them, and finds a planted defect."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What the tests of the training frameworks share. They are collected only where PyTorch is installed."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Accelerate with the tracker, and a reporting API of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

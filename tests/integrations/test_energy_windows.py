@@ -1,7 +1,5 @@
 """Energy windows beside PyTorch on a machine without CUDA, where `torch.cuda.synchronize` would raise an error."""
 
-from __future__ import annotations
-
 import torch
 
 from wattloop import EnergyMonitor

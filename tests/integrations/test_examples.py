@@ -1,7 +1,5 @@
 """The examples of docs/integrations.md, each run by `wattloop run` on simulated GPUs."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

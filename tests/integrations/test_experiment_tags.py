@@ -1,7 +1,5 @@
 """Tags of the runs of MLflow and Weights & Biases that a script has itself, with their real libraries offline."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """Hugging Face's Trainer with the callback, and a reporting API of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

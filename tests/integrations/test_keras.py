@@ -1,7 +1,5 @@
 """Keras on PyTorch with the callback, and a reporting API of the test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

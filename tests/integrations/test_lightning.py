@@ -1,7 +1,5 @@
 """Lightning's Trainer with the callback, and a reporting API of the test."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notebook of the energy/time trade-off runs from its first cell to its last, as a reader runs it."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Python of readers' pages that needs PyTorch runs, in the script that the pages assume."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ forked from this process, which has imported PyTorch, and torchrun forks its ran
 another Python, as in a pod.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -4,8 +4,6 @@ The example of examples/pipeline runs in `wattloop run` on simulated GPUs with t
 record the clock, the times and the energy of each of their works. So nothing depends on the machine's load.
 """
 
-from __future__ import annotations
-
 import signal
 
 import pytest

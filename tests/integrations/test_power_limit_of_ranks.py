@@ -1,7 +1,5 @@
 """Two ranks with gloo choose one power limit: `PowerLimitOptimizer` in a process group of PyTorch."""
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

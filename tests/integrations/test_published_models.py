@@ -4,8 +4,6 @@ Ranks are forked from this process, which has imported PyTorch and Transformers.
 test_pipeline_launch.py has.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A plain PyTorch loop: its learning rates and the parts of its batch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

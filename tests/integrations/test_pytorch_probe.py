@@ -1,7 +1,5 @@
 """Probes of a hyperparameter leave the live training as it was, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import random

@@ -4,8 +4,6 @@ All ranks end after the same epoch, no attempt hangs, the limits of all GPUs are
 ranks is that of the simulated GPUs.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass, field

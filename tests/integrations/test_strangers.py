@@ -1,7 +1,5 @@
 """A stranger's script of PyTorch, compiled and with accumulated gradients, which knows nothing of Wattloop."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

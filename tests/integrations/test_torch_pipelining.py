@@ -1,7 +1,5 @@
 """The adapter for torch.distributed.pipelining: real schedules on gloo, without and with it."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

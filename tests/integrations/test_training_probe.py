@@ -1,7 +1,5 @@
 """Probes in a training: with PyTorch, a real agent and simulated GPUs."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import json

@@ -1,7 +1,5 @@
 """A trial that fails, or is used wrongly, neither ends a training nor stops it silently: with a simulated GPU."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An unchanged script of Hugging Face's Trainer as a recurring job, by its own callback and by its log."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

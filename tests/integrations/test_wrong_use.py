@@ -1,7 +1,5 @@
 """Wrong use of the integrations: each error is documented, and says what was found and what is valid."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

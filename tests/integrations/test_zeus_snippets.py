@@ -3,8 +3,6 @@
 Each runs in a process forked from this one, which has imported PyTorch and what the trainings import of others.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

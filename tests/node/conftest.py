@@ -1,7 +1,5 @@
 """One node with Wattloop on it for all tests of this folder. docs/internals/testing.md describes the fixtures."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Generator, Iterator

@@ -1,7 +1,5 @@
 """Behaviour of the chart that needs a real kubelet: helm test, the forwarded page, and a rotated certificate."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -1,7 +1,5 @@
 """A training pod attempts forbidden requests: each is rejected, and its neighbour is not affected."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

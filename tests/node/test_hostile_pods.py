@@ -1,7 +1,5 @@
 """Nine pods without a GPU attack a node's agent together: a neighbour keeps its limit and gets its responses."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rounds of kills while two jobs train: all energy is reported once, and every GPU is restored."""
 
-from __future__ import annotations
-
 import collections
 import shutil
 import sqlite3

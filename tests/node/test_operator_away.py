@@ -1,7 +1,5 @@
 """A training that ends while the operator is away: what its pod has left is its true outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -4,8 +4,6 @@ Four jobs run at the same time: two with an unchanged script, without socket or 
 `restricted`; one that publishes its models; one that hangs.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 import time

@@ -5,8 +5,6 @@ killed. The second attempt has the plan from its begin. The GPUs' virtual clock 
 machine's load.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """A GPUPowerPolicy on the node: a limit outside of it fails no training and is reported, one inside is held."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Kueue is a process beside the node's API server, because its image is not to be had.
 """
 
-from __future__ import annotations
-
 import datetime
 import shutil
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ four GPUs can hold run at the same time. The usual set has the strangers that mu
 each beside a job that always has the default batch size, are of the exhaustive one, as `wattloop run` shows the same.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

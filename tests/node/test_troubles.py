@@ -3,8 +3,6 @@
 It takes seconds, and the image as long as the kubelet tries to pull it; how many, each test prints.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Two jobs at the same time on four GPUs, one of them with two GPUs a pod: each has its own, and its own energy."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest

@@ -3,8 +3,6 @@
 The user has Kubernetes' role `edit` in one namespace, and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import datetime

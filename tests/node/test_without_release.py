@@ -1,7 +1,5 @@
 """An uninstallation during a training restores the GPUs and keeps what was learned; a new installation continues."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

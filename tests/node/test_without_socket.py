@@ -1,7 +1,5 @@
 """Trainings without the agent's socket, in a namespace of Pod Security `restricted`: learned from, their limit held."""
 
-from __future__ import annotations
-
 import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient

@@ -1,7 +1,5 @@
 """Fixtures that several folders of the operator's tests share."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The results of a cluster check; tests/cluster/chart/test_check.py uses a real server, operator and pod."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

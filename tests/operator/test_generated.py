@@ -1,7 +1,5 @@
 """The CustomResourceDefinitions are up to date and follow Kubernetes' conventions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

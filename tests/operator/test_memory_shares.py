@@ -1,7 +1,5 @@
 """The bounds of all parts of the operator fit the memory of its container together."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The operator's settings: their precedence, and the errors for invalid values."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

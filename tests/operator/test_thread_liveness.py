@@ -1,7 +1,5 @@
 """Each thread of a leading operator, ended at an arbitrary instruction, makes its liveness fail."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

@@ -3,8 +3,6 @@
 The commands of a page run one after another in one folder, as a reader would type them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Every code block of the readers' pages is run by a test, or the table says why not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

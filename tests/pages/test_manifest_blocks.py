@@ -1,7 +1,5 @@
 """The manifests of the readers' pages, and the parts of a job in a whole one, pass `wattloop validate`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

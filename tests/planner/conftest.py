@@ -1,7 +1,5 @@
 """Fixtures of the planner's tests: folders of measured reference data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

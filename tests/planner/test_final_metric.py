@@ -1,7 +1,5 @@
 """The prediction of final metrics: no attempt that would reach its target is ended as at its plateau."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

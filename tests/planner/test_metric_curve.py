@@ -1,7 +1,5 @@
 """Curves: their validity, and what an attempt's curve says of another target."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

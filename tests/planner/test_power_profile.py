@@ -1,7 +1,5 @@
 """Measured power profiles are read from CSV and JSON, and errors name the place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Separate simulated GPUs for each test, and the real pynvml on them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

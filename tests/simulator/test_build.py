@@ -1,7 +1,5 @@
 """Building the library: once, and with clear errors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The three clocks, and the reproducibility of runs with the virtual clock."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`python -m nvml_simulator` creates GPUs for a shell, and for programs that do not import the package."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

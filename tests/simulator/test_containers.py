@@ -1,7 +1,5 @@
 """The GPUs in containers, whose processes have their own pids, in PID namespaces like those of runc."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Each supported function, compared with NVML's documentation."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """``python -m nvml_simulator.control``: actions and errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Energy counter resets, and driver restarts while programs use the driver."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The energy counter and power readings, compared with the exact energy."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Injected faults: the calls that fail, in all processes, and their end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

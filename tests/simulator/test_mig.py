@@ -1,7 +1,5 @@
 """Partitioned GPUs, and the device ids that the device plugin offers to containers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 

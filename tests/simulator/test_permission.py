@@ -1,7 +1,5 @@
 """Permission to change simulated GPUs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

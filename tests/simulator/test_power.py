@@ -1,7 +1,5 @@
 """The power curve: the effect of limits, clocks and load on power, speed and energy."""
 
-from __future__ import annotations
-
 import csv
 import tempfile
 from collections.abc import Callable

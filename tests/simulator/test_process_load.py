@@ -1,7 +1,5 @@
 """A load on behalf of a process: the GPUs are busy for its share of the time, at the speed of their power limit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

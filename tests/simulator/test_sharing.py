@@ -1,7 +1,5 @@
 """Several processes on the same GPUs, and the effects of a killed one."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

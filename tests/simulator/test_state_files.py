@@ -1,7 +1,5 @@
 """State files: creation, invalid arguments, damage, and the identity of the GPUs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The thermal model: temperature follows power, and power follows temperature."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The scripts are written as their authors would, not from the code. Their acceler
 passes only by what they do, so that the costs are the same on every machine.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What `wattloop run` says of scripts of strangers that cannot work as they are, and of a laptop without a GPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The places of a document at which a test changes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

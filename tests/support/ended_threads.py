@@ -1,7 +1,5 @@
 """The watched parts of this process; ends a thread at an arbitrary instruction, as a defect in it may."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import sys

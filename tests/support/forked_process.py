@@ -1,7 +1,5 @@
 """A function called in a process forked from this one, which has imported what the function needs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A program that starts ranks as torchrun does, but forks them, which saves each an import of PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from support.free_ports import free_port

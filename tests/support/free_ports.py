@@ -5,8 +5,6 @@ connections and for the servers of other test processes, so another program can 
 later. These ports are below that range, and each belongs to one test process until it ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

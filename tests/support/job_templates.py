@@ -1,7 +1,5 @@
 """Jobs with one change each, and what `wattloop validate` says about them: those of tests/manifests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

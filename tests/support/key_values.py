@@ -1,7 +1,5 @@
 """A store of a process group within one process, for ranks that are threads or objects of a test."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """The live page of a database or a cluster, served on the loopback interface, and Chromium to look at it."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

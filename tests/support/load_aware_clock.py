@@ -1,7 +1,5 @@
 """A clock for durations that are promised: it is slow where the machine is too busy for this process."""
 
-from __future__ import annotations
-
 import threading
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Whether this machine has NVIDIA's driver, whose GPUs a command would use."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

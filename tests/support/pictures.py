@@ -4,8 +4,6 @@ The figures are the same each time. Moments of the day, the machine's fonts and 
 film are not.
 """
 
-from __future__ import annotations
-
 import io
 import signal
 import subprocess

@@ -4,8 +4,6 @@ What no other synthetic job has: a target that some batch sizes reach narrowly a
 missed it, and curves that are flat before they rise again.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The first run of a job is whole and misses its target. Later runs are ended wher
 plateau, until one has reached the target. What an ended run would have got to is known from its whole curve.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 from collections import defaultdict

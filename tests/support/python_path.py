@@ -1,7 +1,5 @@
 """The path of packages for the processes that tests start: sources on PYTHONPATH take precedence there, too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recorded readings of real GPUs: their counter is exact at the steps that readings every 5 to 10 ms show."""
 
-from __future__ import annotations
-
 import bisect
 import csv
 import itertools

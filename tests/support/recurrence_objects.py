@@ -1,7 +1,5 @@
 """A TrainingRecurrence as the API server stores it, for tests that give a cache or a transport its JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

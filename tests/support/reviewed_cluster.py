@@ -1,7 +1,5 @@
 """An API server that reviews tokens and rights and lists jobs and recurrences, as a transport in virtual time."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulated GPUs on the virtual clock, sampled as a monitor's thread would, and their exact energy."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

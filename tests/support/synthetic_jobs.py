@@ -1,7 +1,5 @@
 """Synthetic jobs whose curves are of no use, or mislead: the simulator runs them as measured traces."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`kubectl wattloop ui` as a user starts it, and its page."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@ is that of the steps before it; tests/agent/attacks/test_killed_power_controller
 SIGKILL and a real process.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

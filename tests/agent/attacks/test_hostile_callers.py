@@ -1,7 +1,5 @@
 """The bounds on a hostile caller and on each part, as docs/internals/security.md claims them."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Hostile processes beside a victim, which keeps its limit and is answered; their cost is bounded."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

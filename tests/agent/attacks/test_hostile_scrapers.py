@@ -1,7 +1,5 @@
 """The metrics port under hostile clients: threads, memory and time are bounded, others are served."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import http.client

@@ -3,8 +3,6 @@
 Like a kubelet, the test restarts an agent whose process has ended.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Whatever process is killed, every GPU is restored, or held for a living owner."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

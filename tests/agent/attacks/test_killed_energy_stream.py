@@ -1,7 +1,5 @@
 """An agent that is killed in the middle of a window loses none of its energy."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

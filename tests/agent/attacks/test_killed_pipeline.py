@@ -1,7 +1,5 @@
 """A rank under a frequency plan while its agent, or the rank itself, is killed or stopped."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess

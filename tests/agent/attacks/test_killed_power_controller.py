@@ -1,7 +1,5 @@
 """SIGKILL before and after each system call of a change; the next power controller restores."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every NVML call on one GPU fails for a while: the others go on, and the log stays small."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The victim's limits and its readings are the same before and during; the ledger has each joule once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

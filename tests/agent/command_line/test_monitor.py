@@ -1,7 +1,5 @@
 """``wattloop monitor`` as a user runs it."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Policies on disk: they survive restarts, are replaced atomically, and close the node if unknown."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The limits of a compromised monitor: the kernel's real filters, in processes of their own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import platform

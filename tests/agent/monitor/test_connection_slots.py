@@ -1,7 +1,5 @@
 """Which connections get a slot, and which one closes when slots run out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

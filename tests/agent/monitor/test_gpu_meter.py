@@ -1,7 +1,5 @@
 """The energy of processors for subscribers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from wattloop_agent.monitor.gpu_meter import PROCESSORS_SECONDS, ProcessorMeter

@@ -1,7 +1,5 @@
 """One thread calls the driver at an interval; subscribers share its samples and cost the driver nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

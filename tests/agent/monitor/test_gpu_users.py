@@ -1,7 +1,5 @@
 """Others on the GPUs of a caller: seen once a second, and remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from wattloop.energy.gpu_reading import OtherUse

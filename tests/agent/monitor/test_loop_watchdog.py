@@ -1,7 +1,5 @@
 """The time without progress after which an event loop counts as hung."""
 
-from __future__ import annotations
-
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
 
 

@@ -1,7 +1,5 @@
 """The thread that checks owners: nothing in the event loop delays its checks."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The policies that apply to a request, and the messages of refusals."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

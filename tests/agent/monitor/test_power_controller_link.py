@@ -1,7 +1,5 @@
 """How long the monitor waits for a starting and for a running power controller."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

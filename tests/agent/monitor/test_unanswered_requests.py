@@ -1,7 +1,5 @@
 """Which of the waiting unanswered requests is executed, and how fast an owner may send them."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

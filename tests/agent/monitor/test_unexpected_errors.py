@@ -1,7 +1,5 @@
 """An unexpected error fails one iteration and is logged; accounting and owner checks continue."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The end of a process is noticed, with and without pidfds; a reused pid is another process."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

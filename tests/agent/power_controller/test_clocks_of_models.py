@@ -1,7 +1,5 @@
 """Clocks of every simulated model through the real pynvml."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

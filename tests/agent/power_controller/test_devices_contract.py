@@ -1,7 +1,5 @@
 """GPUs in memory and GPUs through NVML behave the same behind the `Devices` interface."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

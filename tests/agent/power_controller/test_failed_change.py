@@ -1,7 +1,5 @@
 """A failed change leaves the previous lease unchanged."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

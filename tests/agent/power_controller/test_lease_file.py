@@ -1,7 +1,5 @@
 """The lease file: a read returns what was written, or detects corruption."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random callers, failures, crashes and other actors against a model of the leases."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One power controller per node: a second one changes nothing, names the first, and takes over later."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

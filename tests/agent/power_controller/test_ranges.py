@@ -1,7 +1,5 @@
 """The value to set is within the ranges of device, administrator and policies; clocks are at a step."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Random requests of 50 callers in an hour of simulated time, compared with a model."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Metrics of a real agent as Prometheus scrapes them."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

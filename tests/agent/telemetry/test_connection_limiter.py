@@ -1,7 +1,5 @@
 """Limits on the connections to the metrics port, in virtual time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import count
 

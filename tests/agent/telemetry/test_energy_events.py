@@ -1,7 +1,5 @@
 """Energy as server-sent events: streams, reconnections and rejected requests."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Log lines with names from the driver or from callers."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

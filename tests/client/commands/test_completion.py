@@ -1,7 +1,5 @@
 """Completion of `wattloop`: the words that a script asks for, and real shells that ask."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The `wattloop` command: exit codes, and errors without a traceback."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """What commands write: no text of others controls a terminal or is a formula to a spreadsheet."""
 
-from __future__ import annotations
-
 import ast
 import io
 import sys

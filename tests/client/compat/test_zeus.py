@@ -1,7 +1,5 @@
 """The windows with Zeus' names, beside the real Zeus on the same simulated GPUs."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import inspect

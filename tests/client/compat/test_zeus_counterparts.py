@@ -1,7 +1,5 @@
 """The table of docs/coming-from.md about Zeus: each of its public names has a counterpart, and ours exist."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The power limit optimizer with Zeus' names, on simulated GPUs and a real agent, beside the real Zeus' selectors."""
 
-from __future__ import annotations
-
 import csv
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Energy between the edges of a counter, and integrated from power, compared with the true energy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

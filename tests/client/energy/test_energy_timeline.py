@@ -1,7 +1,5 @@
 """The energy of windows on simulated GPUs, compared with the simulator's exact energy."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

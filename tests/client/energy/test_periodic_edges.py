@@ -1,7 +1,5 @@
 """The period of a counter's steps, compared with all pairs of their bounds."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

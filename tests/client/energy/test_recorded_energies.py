@@ -4,8 +4,6 @@ The exact energy is that of the counter at its steps, which all readings of the 
 few readings that it has in use. ``python tests/client/energy/test_recorded_energies.py`` prints every error.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

@@ -1,7 +1,5 @@
 """A monitor on simulated GPUs whose time the test advances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

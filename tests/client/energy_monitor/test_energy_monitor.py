@@ -1,7 +1,5 @@
 """Windows of a monitor on simulated GPUs in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gc

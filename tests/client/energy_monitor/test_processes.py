@@ -1,7 +1,5 @@
 """Windows in whole programs: NVML in the process, fork, spawn, the end of the interpreter."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The sources of readings, and what they say when they are not available."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

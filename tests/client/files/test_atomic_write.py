@@ -1,7 +1,5 @@
 """A file is replaced atomically or not at all."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """CSV tables: columns found by name, and errors that name the line and the column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

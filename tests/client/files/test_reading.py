@@ -1,7 +1,5 @@
 """Commands never block on pipes, devices, sockets or endless files that a user names."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -1,7 +1,5 @@
 """When an agent is restarted after it ends; tests/agent/test_running_agent.py kills real agents."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

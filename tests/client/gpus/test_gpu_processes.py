@@ -1,7 +1,5 @@
 """Which processes on a GPU are others, by the files of Linux about processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The GPUs of a process, of those that its agent offers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

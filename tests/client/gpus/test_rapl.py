@@ -1,7 +1,5 @@
 """Energy of processors and memory, from a folder like that of Linux."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The clock of each iteration of a profile, and its early end."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Directives: in force at the same iteration on all ranks, and refused where clocks may not be held."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

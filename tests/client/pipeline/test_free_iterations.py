@@ -1,7 +1,5 @@
 """Which iterations under a plan run at free clocks: the same on all ranks, a few per cent, spread over the training."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import pytest

@@ -1,7 +1,5 @@
 """Files among the dumps that no rank wrote: one line says so, and the training ends as usual."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

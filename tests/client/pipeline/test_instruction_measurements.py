@@ -1,7 +1,5 @@
 """Time and energy of instructions from stamps and a counter's steps, compared with the exact energy."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from array import array

@@ -1,7 +1,5 @@
 """Iterations of a rank: stamps, the clocks that are sent and when, mismatches, and wrong uses."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

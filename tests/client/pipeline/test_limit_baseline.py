@@ -1,7 +1,5 @@
 """Baselines of power limits, measured in a training on simulated GPUs with a real agent."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

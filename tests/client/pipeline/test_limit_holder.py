@@ -1,7 +1,5 @@
 """The power limit of a rank, with a real agent on simulated GPUs."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

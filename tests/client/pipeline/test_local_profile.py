@@ -1,7 +1,5 @@
 """From a script's pipeline to a profile, to a plan, to a run under the plan, on simulated GPUs with a real agent."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A pipeline's meter measures what its directives say, in virtual time."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence

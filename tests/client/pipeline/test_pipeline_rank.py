@@ -1,7 +1,5 @@
 """A pipeline on simulated GPUs with a real agent, and without one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The literals of a plan file are read as Python writes them, in bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import tracemalloc
 

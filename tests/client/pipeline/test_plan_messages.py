@@ -1,7 +1,5 @@
 """Messages of a pipeline's ranks survive a round trip, and an error names the field."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All plans of a folder in one training, on simulated GPUs with a real agent."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

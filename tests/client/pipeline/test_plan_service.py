@@ -1,7 +1,5 @@
 """A rank's messages to the plan service: when each is sent, and what failures of the service lead to."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Ranks with a plan service over HTTP and an agent: registered, switched at one iteration, and after restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The profile that ranks write: a later run measures what it lacks, and leaves one of another pipeline alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which runs of a series a training repeats."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

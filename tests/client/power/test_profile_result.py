@@ -1,7 +1,5 @@
 """A file in place of a power profile, which any process may have written: one line says why it is not used."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Ranks measure power limits by a schedule: the same limit in the same steps, whatever one of them misses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """Which limit is measured next, and when the choice is certain."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

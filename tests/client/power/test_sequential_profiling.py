@@ -1,7 +1,5 @@
 """A run measures each power limit once and uncertain ones again, in a bounded time."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Ranks measure power limits in step: the same limit in the same window, and one choice over all GPUs."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The temperature of the GPU, and with it the order of the limits, does not decide which limit is chosen."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A window of a power limit: long enough, with few readings, and of its own steps alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

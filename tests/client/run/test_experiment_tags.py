@@ -1,7 +1,5 @@
 """What experiment trackers get to know of an attempt."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """An exception that ends a process is distinguished from one that follows from another process."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop.run.failure import failure_name, is_consequence

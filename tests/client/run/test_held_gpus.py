@@ -1,7 +1,5 @@
 """Runs on simulated GPUs with a real agent: energy in reports, and power limits held and released."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import subprocess

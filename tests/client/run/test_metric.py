@@ -1,7 +1,5 @@
 """Metrics as scripts give them."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 from typing import Any

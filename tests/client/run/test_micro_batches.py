@@ -1,7 +1,5 @@
 """A global batch in parts."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The power limit is chosen while a training runs: with a real agent on simulated GPUs, and without one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -1,7 +1,5 @@
 """The grid of a probe, the order of its trials, their cost and their bounds."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Probes run the same steps with each value, and leave random numbers as they were."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The model of an attempt becomes current as a whole or not at all, whatever kills its process."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Reports over real HTTP: training continues whatever the operator answers, and a later report delivers all data."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

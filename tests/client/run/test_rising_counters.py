@@ -1,7 +1,5 @@
 """Energy counters and clocks of a run never fall, whatever the GPUs read."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 

@@ -1,7 +1,5 @@
 """Undelivered reports in the termination message of a container: the last one of each process, and nothing else."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import subprocess

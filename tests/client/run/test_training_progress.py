@@ -1,7 +1,5 @@
 """The progress of a training: epochs, samples and evaluations, for any order of events."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

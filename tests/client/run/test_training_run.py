@@ -1,7 +1,5 @@
 """`wattloop.Run` outside and inside Wattloop, with a reachable and an unreachable operator."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

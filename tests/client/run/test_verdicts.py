@@ -1,7 +1,5 @@
 """The ranks of a run end after the same epoch, with and without a process group and an operator."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The environment variables of a training process: written, read and validated."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Long lists are checked once, by the same rules as each of their entries, in bounded memory."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 

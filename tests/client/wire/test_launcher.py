@@ -1,7 +1,5 @@
 """The rank of a process, by the variables of its launcher."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop.wire.launcher import ProcessRank, process_rank

@@ -1,7 +1,5 @@
 """Node reports and their answers survive a round trip, and an error names the field."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Reports and answers survive a round trip, and an error names the field."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

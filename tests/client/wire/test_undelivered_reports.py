@@ -1,7 +1,5 @@
 """The reports in a termination message: they fit, come back as they were, and a part of them never looks like all."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

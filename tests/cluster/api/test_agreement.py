@@ -1,7 +1,5 @@
 """`wattloop validate` and the API server agree on seeded random mutations of valid manifests."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """The CustomResourceDefinitions on a real API server: defaults, immutability, unions, columns, documentation."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

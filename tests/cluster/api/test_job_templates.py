@@ -1,7 +1,5 @@
 """`wattloop validate` and the API server agree on the Jobs of templates, and on seeded random mutations of them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -5,8 +5,6 @@ time zone database, a Job's containers, parameters or the text finds the problem
 manifest.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How near the rules of the CustomResourceDefinitions are to the API server's limit of their estimated cost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

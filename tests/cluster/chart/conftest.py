@@ -1,7 +1,5 @@
 """Clusters for tests of the chart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The API server's own Pod Security judges the same pods in a namespace that enfor
 pod without a hostPath.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The author of a RecurringTrainingJob needs the right to create the workload that the operator starts for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chart's certificate: its uses, and its parts that survive upgrades and reinstallations."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`helm test`: one tiny recurrence through a real operator with the chart's rights and the chart's certificate."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

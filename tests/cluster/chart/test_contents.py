@@ -1,7 +1,5 @@
 """The chart agrees with the rest of the repository."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

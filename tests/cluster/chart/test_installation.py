@@ -1,7 +1,5 @@
 """The chart on a real API server: everything is admitted, and what a user would miss stays when it goes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

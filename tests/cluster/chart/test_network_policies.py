@@ -1,7 +1,5 @@
 """NetworkPolicies let through what Wattloop lives by, each rule is needed for some of it, and nothing else passes."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chart gives the operator the rights that it needs and no others, as a real API server confirms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The chart package of `make dist` is the chart."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

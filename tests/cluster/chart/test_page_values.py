@@ -1,7 +1,5 @@
 """The values of the chart that readers' pages show, and parts of other kinds, are accepted."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

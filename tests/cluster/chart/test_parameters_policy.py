@@ -1,7 +1,5 @@
 """The chart's policy refuses the parameters that `wattloop validate` refuses, with its words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kubernetes.dynamic import DynamicClient

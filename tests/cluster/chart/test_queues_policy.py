@@ -1,7 +1,5 @@
 """The author of a RecurringTrainingJob in a queue needs the right to use the queue and its priority."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

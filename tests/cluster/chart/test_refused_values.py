@@ -1,7 +1,5 @@
 """Invalid values are rejected before anything is installed, and the message names the value."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Only pods of recurrences get a report token: no user can create such a pod, or request such a token."""
 
-from __future__ import annotations
-
 import copy
 import json
 import time

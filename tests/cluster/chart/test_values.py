@@ -1,7 +1,5 @@
 """Every value of the chart has the effect that values.yaml says, and is in the schema."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The chart rendered without a cluster, as by GitOps: every rendering is the same, or it is refused."""
 
-from __future__ import annotations
-
 import base64
 import re
 import shutil

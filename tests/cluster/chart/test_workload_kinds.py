@@ -1,7 +1,5 @@
 """Kinds of workload that operator.workloadKinds names: the operator's rights, their authors, and tokens for reports."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

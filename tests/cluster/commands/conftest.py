@@ -1,7 +1,5 @@
 """The commands of `wattloop` on a real API server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

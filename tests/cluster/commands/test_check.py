@@ -3,8 +3,6 @@
 tests/cluster/chart/test_check.py has a check that passes.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 

@@ -3,8 +3,6 @@
 Whether it accepts the workload of another cron kind depends on the kinds that the chart allows.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

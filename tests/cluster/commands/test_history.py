@@ -1,7 +1,5 @@
 """`wattloop history` and `wattloop plot` on a real API server, with only a kubeconfig."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

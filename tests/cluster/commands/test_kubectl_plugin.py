@@ -1,7 +1,5 @@
 """`kubectl wattloop`: the real kubectl finds the plugin, and its options mean what they mean to kubectl."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The commands of readers' pages for kubectl and its plugin succeed on a real API server with a job that ran."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`kubectl wattloop ui` and `wattloop ui-server` on a real API server: who may list what sees it, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tokens of a page's viewers on a real API server: until when each is accepted, and which need its review."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures of the operator under test, in this process, with exactly the rights that the chart gives it."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The chart's policies admit the operator's pods, with the agent's socket and a report token."""
 
-from __future__ import annotations
-
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 

@@ -1,7 +1,5 @@
 """The API server ends, or etcd forgets the versions of the operator's watches, in the middle of a recurrence."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

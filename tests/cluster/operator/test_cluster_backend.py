@@ -1,7 +1,5 @@
 """The cluster back end satisfies the contract of every back end."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pods that cannot start, and trainings that fail at their start: no batch size is blamed, few attempts are spent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FrequencyPlans on a real API server, with exactly the operator's rights."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from datetime import timedelta

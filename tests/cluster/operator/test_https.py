@@ -1,7 +1,5 @@
 """Reports over HTTPS: a real operator, pods that trust its certificates, and rotations of them."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path

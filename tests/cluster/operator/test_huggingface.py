@@ -1,7 +1,5 @@
 """Hugging Face's own Trainer in workloads whose pods belong to objects between, on their real controllers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

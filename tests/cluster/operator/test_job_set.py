@@ -1,7 +1,5 @@
 """The example of a JobSet with the real controller of JobSets: its pods, their reports, its end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

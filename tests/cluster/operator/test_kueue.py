@@ -1,7 +1,5 @@
 """Jobs in a queue of the real Kueue: they wait, are admitted and learn, are preempted and evicted without blame."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PostgreSQL ends in the middle of a recurrence and returns: trainings repeat their reports, and nothing is lost."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

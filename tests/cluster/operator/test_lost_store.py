@@ -1,7 +1,5 @@
 """The database alone is enough: the next decision is the same. The objects alone restore what they state."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An operator reads the metric from pod logs through a real API server; a simulated kubelet serves them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

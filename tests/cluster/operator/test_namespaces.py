@@ -1,7 +1,5 @@
 """An operator limited to some namespaces: its rights, watches and reports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agents' reports about pods of their nodes, with real tokens, and their effect on the status."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a manifest to a measured cost in the status, and every way in which a run can fail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.control_plane.commands import ClusterCommand

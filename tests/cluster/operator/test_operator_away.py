@@ -1,7 +1,5 @@
 """A training ends while the operator is away: what it left in its pod is its outcome, on a real API server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from kubernetes import client

@@ -1,7 +1,5 @@
 """Workloads of another kind than Job: start, state, reports of their pods, and end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """GPUPowerPolicies and nodes on a real API server, with exactly the operator's rights."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator

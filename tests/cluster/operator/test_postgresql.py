@@ -1,7 +1,5 @@
 """Two replicas with one PostgreSQL, whose URL is in the environment, from a secret, as in the chart."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from collections.abc import Iterator

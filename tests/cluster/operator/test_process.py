@@ -1,7 +1,5 @@
 """The operator as a program, with the chart's rights: the example, two replicas, kills."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

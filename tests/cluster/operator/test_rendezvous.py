@@ -1,7 +1,5 @@
 """The Service with which the pods of an indexed Job find each other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.control_plane.commands import ClusterCommand

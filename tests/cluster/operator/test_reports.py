@@ -1,7 +1,5 @@
 """Authorization of reports, on a real API server with real tokens."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import time

@@ -1,7 +1,5 @@
 """A job that is restored from a backup, under a new UID, goes on with its history and does nothing twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Argo, Argo CD, Airflow, GitHub and Flux themselves are missing here. The tests r
 evaluate their conditions as these systems do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

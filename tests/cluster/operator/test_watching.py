@@ -1,7 +1,5 @@
 """Resyncs on a real API server."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.control_plane.commands import ClusterCommand

@@ -1,7 +1,5 @@
 """One contract for all kinds of workload, on their real controllers, with the manifests of examples/workloads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The plugin as a process, with a kubelet's side over real gRPC and simulated GPUs whose health is their own."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The cache of a build: its contents, and when it builds again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

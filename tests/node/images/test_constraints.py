@@ -1,7 +1,5 @@
 """Every distribution is pinned by version and hash, without an address, and the files agree."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

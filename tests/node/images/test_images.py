@@ -1,7 +1,5 @@
 """The images are as the documentation states: small, labelled, without build tools, and their programs run."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """The SBOM of an image lists exactly the installed distributions, the same at each build."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """The replacement of runc gives GPUs to the containers that request them, and to no others."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """On a machine that cannot be a node, one line names the reason and the remedy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """Every joule of the simulated GPUs is attributed, also when pods are killed in the middle of a step."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Lost or misattributed energy is detected; energy within its stated uncertainty is accepted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

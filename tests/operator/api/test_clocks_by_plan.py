@@ -1,7 +1,5 @@
 """Whether a job's ranks get clocks by a plan: by the mode of power limits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """YAML is read as Kubernetes reads it, and hostile YAML is rejected."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The models and their field types: parsing, wire form, validation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone

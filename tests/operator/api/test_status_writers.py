@@ -1,7 +1,5 @@
 """Every status field of the API is written by the code that this table names for it."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

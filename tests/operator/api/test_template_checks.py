@@ -1,7 +1,5 @@
 """`wattloop validate` bounds templates, one by one and those of a namespace together."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Every manifest of tests/manifests states its verdict; tests/cluster/api compares them with the API server's.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """`wattloop validate` refuses a template that the API server would refuse, and says where and what would be right."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

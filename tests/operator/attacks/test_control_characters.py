@@ -1,7 +1,5 @@
 """Control characters in what a command is given reach no terminal, whatever the command writes."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 127.0.0.2 to 127.0.0.4 are the hostile pods, 127.0.0.1 is the neighbour.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

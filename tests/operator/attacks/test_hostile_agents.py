@@ -1,7 +1,5 @@
 """A node's agent that reports pods of another node, or pods that nobody has, beside that node's own agent."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

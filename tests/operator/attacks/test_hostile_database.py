@@ -1,7 +1,5 @@
 """A database that others wrote or a disk damaged: it is refused, or a row is left out by name, or all is as it was."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """A log of 100 MB without a line end, and logs that the kubelet rotates, beside the log of a victim."""
 
-from __future__ import annotations
-
 import itertools
 import time
 import tracemalloc

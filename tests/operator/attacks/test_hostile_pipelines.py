@@ -1,7 +1,5 @@
 """What one pipeline reports never ends the plan service of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

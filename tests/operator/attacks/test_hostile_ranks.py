@@ -1,7 +1,5 @@
 """Whatever a rank registers and reports, its pipeline gets valid directives, and the operator spends little on it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Viewers of a cluster's page who take what all share, beside one who only looks at the page."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import statistics

@@ -1,7 +1,5 @@
 """Workloads of each kind with statuses of a megabyte, beside the state of a victim's; and Workloads of Kueue."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

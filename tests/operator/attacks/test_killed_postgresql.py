@@ -1,7 +1,5 @@
 """PostgreSQL that is killed, or cut off, while the operator commits: nothing acknowledged is lost, nothing is twice."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """kill -9 of the operator while ranks train: they all end after the same epoch, with one that is started again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

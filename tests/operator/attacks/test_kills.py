@@ -3,8 +3,6 @@
 GPU limits are restored, no process is left, and the next run resumes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

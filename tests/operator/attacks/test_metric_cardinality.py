@@ -1,7 +1,5 @@
 """A tenant with thousands of jobs, recurrences and hostile names, beside a victim's metrics."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SIGKILL of the agent, of a rank and of `wattloop run` during a profile: free clocks, no clock measured twice."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a local run writes is its user's alone, and its database has no secret of the job."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

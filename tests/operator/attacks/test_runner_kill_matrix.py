@@ -4,8 +4,6 @@ In every case, within ten seconds every GPU has its initial limit, or the one se
 that still runs. No lease is left, and the energy in the table equals what the GPUs used.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

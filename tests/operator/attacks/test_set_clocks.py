@@ -1,7 +1,5 @@
 """Whole local runs during which the wall clock is set an hour back or a day ahead, beside one with a steady clock."""
 
-from __future__ import annotations
-
 import datetime as standard
 import importlib
 import itertools

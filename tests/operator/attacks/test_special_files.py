@@ -1,7 +1,5 @@
 """Named pipes and devices among the files of an output folder, which a run opens: it waits for none."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

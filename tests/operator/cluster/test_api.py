@@ -1,7 +1,5 @@
 """Errors, lists and paths of the API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The transport distinguishes an API server that is away from one that the operator cannot use."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """What is read of the API server's JSON, and in which form it passes through kopf."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dry runs of a job's workload: once per generation, and again some time after a refusal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The election: its requests, and who leads while and after the API server is away."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Events of actions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """FrequencyPlans are written for each job, whatever the API server returns for another one's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GPUNodes are written within bounds; tests/cluster/operator/test_node_energy.py uses a real server."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The bounds of nodes for the reporting API; tests/cluster/operator/test_policies.py uses a real server."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """Kueue's Workloads are read only for what waits in a queue, at a bounded rate, and as soon as Kueue exists."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of the largest objects are read within a bounded memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

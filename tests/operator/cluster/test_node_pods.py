@@ -1,7 +1,5 @@
 """The attempt of a deleted pod, from its recurrence's status or from the operator's cache."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which logs are read when, as the cached objects change."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Following the log of a container: each evaluation counts once, in bounded memory and at a bounded rate."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

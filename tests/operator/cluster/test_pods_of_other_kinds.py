@@ -1,7 +1,5 @@
 """The pods of a workload of another kind than Job: those that it controls, or that objects of it control."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Why no pod of a workload can be created is read from Events: late, ever less often, and only while one is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

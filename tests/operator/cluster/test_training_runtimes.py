@@ -1,7 +1,5 @@
 """The runtimes of TrainJobs are read at a bounded rate, and a change of one is noticed, at the latest at a start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports in termination messages: merged once, from pods of the recurrence alone, and never in the way of an end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Objects that this version of Wattloop cannot read, as an upgrade has them: each is a problem of its own job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`wattloop history` and `wattloop plot` on a database: rows, plots, and errors."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

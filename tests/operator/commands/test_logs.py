@@ -1,7 +1,5 @@
 """`wattloop logs`: what a training's output says, and why a line of it has not counted."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`wattloop operator` reports a cluster or a setting that it cannot use before it starts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

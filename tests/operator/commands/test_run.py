@@ -1,7 +1,5 @@
 """`wattloop run`: from the manifest to the files in the output folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The output folder of `wattloop run`, and its database: what they belong to, and who else may not use them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`wattloop run` of a job that chooses its learning rate together with its batch size."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`wattloop run` of an unchanged script on simulated GPUs: without a load, and with a declared one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

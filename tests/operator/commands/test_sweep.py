@@ -1,7 +1,5 @@
 """`wattloop sweep`: from the manifest to the table and the plot, also across a kill."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`wattloop ui` and `wattloop history --jobs`: which database they read, and who may reach the page."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The controller's threads as the health check sees them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

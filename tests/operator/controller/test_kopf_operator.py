@@ -1,7 +1,5 @@
 """kopf's handlers store and enqueue what people write, and kopf is run again whatever ends its watches."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

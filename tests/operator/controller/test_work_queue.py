@@ -1,7 +1,5 @@
 """When the work queue reconciles which job. The threads are real; tests wait for events and never sleep."""
 
-from __future__ import annotations
-
 import argparse
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`wattloop convert`: what a RecurringTrainingJob gets from a cron kind, what is said of the rest, and its errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sysconfig

@@ -1,7 +1,5 @@
 """A schedule of a CronJob becomes one that starts at the same times, or its difference is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.conversion.cron_schedule import schedule_of

@@ -1,7 +1,5 @@
 """A written manifest is read back as it was, also by a parser of YAML 1.1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

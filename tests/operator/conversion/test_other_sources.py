@@ -1,7 +1,5 @@
 """A file that is no manifest of a cron kind gets a message that says what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The batch size and the epochs are found by the names that scripts give them, and no other number is."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

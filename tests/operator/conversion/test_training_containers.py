@@ -1,7 +1,5 @@
 """The container that trains is named, if others are beside it in its pod; or it is said that it is not known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

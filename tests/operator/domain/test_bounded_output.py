@@ -1,7 +1,5 @@
 """A training's output is searched in bounded processor time."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.api.objective import Target

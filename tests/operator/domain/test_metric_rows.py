@@ -1,7 +1,5 @@
 """The evaluations in the rows of a file, and why a row has none."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Which number after a metric's name counts."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

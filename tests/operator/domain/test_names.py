@@ -1,7 +1,5 @@
 """Names of recurrences: locks of a start, in the order of their indices."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Quantities as a person reads them."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which lines are of a step or a batch, and so of no evaluation."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.api.objective import Target

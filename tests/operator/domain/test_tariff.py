@@ -1,7 +1,5 @@
 """A tariff: which price and carbon intensity a namespace has, and what is wrong with a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

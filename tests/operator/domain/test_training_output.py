@@ -1,7 +1,5 @@
 """Evaluations in the lines that a training writes."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """The sentence about a job's savings, and the costs of recurrences over their attempts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any

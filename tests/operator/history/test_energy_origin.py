@@ -1,7 +1,5 @@
 """What a view says about energies that are those of an idle simulated GPU, or of shared ones."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The GPUs of running attempts: their power, the limits that are held, and until when."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Marks say where a job begins to train something else, and a value that is not known is no change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The usage of a month: which attempts count, what price and carbon they have, and what was not measured."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rows of a history: columns, digits, missing values, and the default cost."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """HTTPS with certificate files that are rotated while the server runs, requested by the real clients."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Slow, silent and too many clients: the server closes their connections, and blocks neither itself nor the process."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """The log of rejected requests; test_connections.py has the rejections themselves."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 

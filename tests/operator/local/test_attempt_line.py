@@ -1,7 +1,5 @@
 """The lines of ended attempts: none is wider than the terminal, whatever the history holds."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

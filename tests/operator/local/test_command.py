@@ -1,7 +1,5 @@
 """The command of an attempt: that of the container, as Kubernetes starts it."""
 
-from __future__ import annotations
-
 import sys
 import venv
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run says once what is wrong with its GPUs."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

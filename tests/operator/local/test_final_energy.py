@@ -1,7 +1,5 @@
 """A training counts with the energy that it used after its last report, however it ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

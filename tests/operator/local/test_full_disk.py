@@ -1,7 +1,5 @@
 """A full disk ends a run with a clear message, and a later run resumes."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

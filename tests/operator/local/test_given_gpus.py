@@ -1,7 +1,5 @@
 """A local run uses only the GPUs that it was given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real commands that are interrupted at random times exit with 130 and leave nothing."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """A signal at any line of `wattloop run` ends it with 130, and the next run resumes."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

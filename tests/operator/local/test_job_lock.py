@@ -1,7 +1,5 @@
 """A job of a shared database is run from one folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

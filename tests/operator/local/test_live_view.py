@@ -1,7 +1,5 @@
 """The live view: every ended run is printed once, the newest last, and what runs is below."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re

@@ -1,7 +1,5 @@
 """The local mode's backend, with real processes, behaves as every backend must."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The rows of a file on this machine: each row of the run counts once, and none of an earlier run."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`wattloop run` with spec.reporting.source Logs: trainings that know nothing of Wattloop."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

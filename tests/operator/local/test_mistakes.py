@@ -1,7 +1,5 @@
 """Mistakes of a stranger's first hour, through the real `wattloop run`: their message and their attempts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

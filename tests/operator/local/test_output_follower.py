@@ -1,7 +1,5 @@
 """Power limits measured in a training that only prints its epochs, on simulated GPUs with a virtual clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

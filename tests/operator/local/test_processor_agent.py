@@ -1,7 +1,5 @@
 """A machine without a GPU: the energy of its processors by RAPL where it can be read, else the time alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ranks of a local run without a process group measure power limits together, through the operator."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

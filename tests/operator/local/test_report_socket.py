@@ -1,7 +1,5 @@
 """The reporting API of a local run: no other user of the machine can reach it, and every training can."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

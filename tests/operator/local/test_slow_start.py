@@ -1,7 +1,5 @@
 """`wattloop run` of a training that no example resembles: its first epoch takes as long as thirty others."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.local_runs.local_runs import LocalJob

@@ -1,7 +1,5 @@
 """The grid of a sweep: which points it has, what of them has been run, and the recurrence of a point."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from datetime import UTC, datetime

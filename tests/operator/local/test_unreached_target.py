@@ -1,7 +1,5 @@
 """`wattloop run` of a stranger's script whose metric ends below the threshold at every batch size."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.local_runs.local_runs import LocalJob

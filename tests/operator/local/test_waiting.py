@@ -1,7 +1,5 @@
 """A local run waits for the next recurrence by the clock, even if the machine was suspended."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 

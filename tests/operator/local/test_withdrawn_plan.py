@@ -5,8 +5,6 @@ instructions were measured, as a user's edit of the script would: its slow stage
 to the fast one.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """A local run starts its own processes from any folder, whatever files are there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Databases with jobs, their page on the loopback interface, and Chromium."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path

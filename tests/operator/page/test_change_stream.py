@@ -1,7 +1,5 @@
 """Who gets a stream of changes, what it tells, and when it ends."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from typing import Any

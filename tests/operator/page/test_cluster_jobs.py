@@ -1,7 +1,5 @@
 """The jobs of a cluster: what is read when, and the commands that say the same."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import threading

@@ -1,7 +1,5 @@
 """The page in Chromium: every view, live, by keyboard, narrow, dark, and with hostile texts."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sysconfig

@@ -1,7 +1,5 @@
 """The page over HTTP: who may ask, what a response allows, and that HTML and JSON have the same content."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterator

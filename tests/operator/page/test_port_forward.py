@@ -3,8 +3,6 @@
 `tests/cluster/commands/test_ui.py` has kubectl itself, on an API server without a kubelet.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Which account a token names, if the API server has signed it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

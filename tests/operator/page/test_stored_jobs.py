@@ -1,7 +1,5 @@
 """The versions by which browsers keep what the page shows of a database."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

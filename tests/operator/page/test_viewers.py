@@ -1,7 +1,5 @@
 """The page of several viewers: who is one, what he sees, and for how long an answer of the API server counts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Plots are drawn from any history, have the same bytes each time, and are written atomically."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

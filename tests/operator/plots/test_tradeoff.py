@@ -1,7 +1,5 @@
 """Energy against time: the points, and their Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Backends in memory for the tests of decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Waits of an attempt end in time, whatever the difference between clocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta

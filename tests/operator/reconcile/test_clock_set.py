@@ -1,7 +1,5 @@
 """Starts after the clock was set ahead or back by a day: nothing is started twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 No start happens twice, no outcome is lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

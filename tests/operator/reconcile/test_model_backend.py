@@ -1,7 +1,5 @@
 """The model of the tests behaves as every backend must."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness

@@ -1,7 +1,5 @@
 """The reporting API that the tests of a module share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """After any accepted report an outcome is written, and the next recurrence starts."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import Phase, given, settings

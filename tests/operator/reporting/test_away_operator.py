@@ -1,7 +1,5 @@
 """An operator that is away at any moment of a training loses nothing of it: the pod keeps what was not delivered."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

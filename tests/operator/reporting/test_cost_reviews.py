@@ -1,7 +1,5 @@
 """Reviews of running attempts cost the operator a bounded amount, whatever the trainings report."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

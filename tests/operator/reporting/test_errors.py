@@ -1,7 +1,5 @@
 """Errors of the reporting API over HTTP: their code and message, and that nothing is stored."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

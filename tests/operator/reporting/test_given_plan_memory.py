@@ -1,7 +1,5 @@
 """Plans that users give count in the bounds of what is remembered of pipelines."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Orders of power limits for pods whose trainings report no GPUs, in the answers to their nodes' agents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages of a pipeline are committed together, and no pipeline delays the messages of another one."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reports of node agents over HTTP: the energy of training pods is stored once."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

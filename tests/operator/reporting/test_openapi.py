@@ -1,7 +1,5 @@
 """Schemathesis tests the reporting API against the OpenAPI description that it serves."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

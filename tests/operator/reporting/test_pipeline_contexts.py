@@ -1,7 +1,5 @@
 """What a recurrence says of its pipeline is read once for all ranks that ask at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the plan service remembers of pipelines is bounded by its bytes, and ended attempts leave at once."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tracemalloc

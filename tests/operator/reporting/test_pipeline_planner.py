@@ -1,7 +1,5 @@
 """Each profile is planned once, by the leader, and no job or namespace keeps the planner from the others."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

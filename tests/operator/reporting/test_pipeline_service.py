@@ -1,7 +1,5 @@
 """The plan service over HTTP: from registration to a plan, and what it refuses."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The planner's process ends with the operator, however the operator ends."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

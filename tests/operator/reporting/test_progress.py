@@ -1,7 +1,5 @@
 """Progress over HTTP: reports that are late, repeated, reordered or concurrent."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Progress is written at most once per interval, and no accepted report is lost."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

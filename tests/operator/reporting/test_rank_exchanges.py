@@ -1,7 +1,5 @@
 """The client's messages of a pipeline's ranks against the real routes of the plan service."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

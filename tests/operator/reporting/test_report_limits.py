@@ -1,7 +1,5 @@
 """Rate limits: no caller exceeds its own limit, or uses up another's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

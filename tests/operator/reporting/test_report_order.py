@@ -1,7 +1,5 @@
 """Reports are ordered by the processes that sent them and their numbers, whatever clocks show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Statuses of callbacks for Kubeflow Trainer, over HTTP."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One verdict for an epoch: the same for every rank, whoever asks, when, and whichever replica answers."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

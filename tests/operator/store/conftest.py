@@ -1,7 +1,5 @@
 """The databases of every test of the store: a SQLite file and a real PostgreSQL server."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator

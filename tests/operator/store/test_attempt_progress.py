@@ -1,7 +1,5 @@
 """The rows of attempts: one of two writers wins, and an outcome ends the reports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Each table has a stated bound for what one tenant can store, and keeps it; the newest stays."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

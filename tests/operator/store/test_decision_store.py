@@ -1,7 +1,5 @@
 """Decisions with what they were made from: their order, their bound, and how they are made again."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorded data survives a killed process, a full disk and a lost server, which are reported."""
 
-from __future__ import annotations
-
 import base64
 import random
 import re

@@ -1,7 +1,5 @@
 """Late usages on both databases: the latest of an attempt counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop.errors import InputError

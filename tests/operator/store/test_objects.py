@@ -1,7 +1,5 @@
 """Objects of the local mode on both databases: optimistic concurrency as in an API server."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal

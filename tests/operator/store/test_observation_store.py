@@ -1,7 +1,5 @@
 """Observations on both databases: append-only, idempotent, read unchanged."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Opening a database: identification, migration, rollback, concurrent starts, errors."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """However a job registers, it has a bounded number of profiles, and an attempt that runs keeps its own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

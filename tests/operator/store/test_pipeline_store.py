@@ -1,7 +1,5 @@
 """Pipelines on both databases: a change is complete, seen by every replica, and gone with its attempt."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Energies of pods on both databases: order and repetition of reports change nothing."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from concurrent.futures import ThreadPoolExecutor

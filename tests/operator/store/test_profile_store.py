@@ -1,7 +1,5 @@
 """Power profiles on both databases: complete, replaced at once, distinguished by key."""
 
-from __future__ import annotations
-
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 

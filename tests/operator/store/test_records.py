@@ -1,7 +1,5 @@
 """Invalid records are rejected at construction, with the object and the column."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """The versions of the schema: a database of each is migrated to the tables that a new database gets."""
 
-from __future__ import annotations
-
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext

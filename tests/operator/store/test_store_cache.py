@@ -1,7 +1,5 @@
 """The store cache: it equals the store, and keeps the records that it knows."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Readiness follows a database that is killed, returns, or does not answer; liveness does not."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Health, metrics and logs of the operator."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A job and its recurrence for the tests of workloads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Which versions of Kueue, Trainer and JobSet fit together."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.workloads.controllers import JOBSET, KUEUE, TRAINER, Version, version_problems

@@ -1,7 +1,5 @@
 """The kinds that have a module of their own: where the additions get in, and what an object says of its phase."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

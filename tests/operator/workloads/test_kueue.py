@@ -1,7 +1,5 @@
 """What Kueue's Workload says of a workload that waits, or that ran and was evicted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

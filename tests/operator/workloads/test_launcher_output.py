@@ -1,7 +1,5 @@
 """What torchrun prints at its end tells which ranks were killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in

@@ -1,7 +1,5 @@
 """The state of a workload of another kind than Job, from its conditions and its pods."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pods of an attempt find each other: their variables, and the Service that gives them names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The values of Wattloop's variables in a program for a shell."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import time

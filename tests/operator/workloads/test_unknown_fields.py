@@ -1,7 +1,5 @@
 """A field that the API server would drop is named by its path in the template, and none that Wattloop adds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

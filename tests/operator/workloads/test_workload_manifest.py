@@ -1,7 +1,5 @@
 """The manifest of a workload: the user's template with Wattloop's additions."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

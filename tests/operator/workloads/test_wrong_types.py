@@ -1,7 +1,5 @@
 """Templates with a value of a wrong type at each place: nothing starts, and the message names the field."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Named pipes and devices among the files of a folder that a command reads: it waits for none and skips none."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Short notations for observations and decision contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

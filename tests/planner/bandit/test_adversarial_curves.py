@@ -1,7 +1,5 @@
 """Curves that are of no use, or mislead, do no harm: 120 synthetic jobs with and without their curves."""
 
-from __future__ import annotations
-
 from functools import cache
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """The compiled model of costs agrees with its formulas in NumPy and SciPy, and rejects invalid arrays."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The digest of a decision context: every field counts, and its canonical form is fixed."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

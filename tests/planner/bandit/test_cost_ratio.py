@@ -1,7 +1,5 @@
 """The upper bound of the cost of an attempt, relative to the incumbent's expected cost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

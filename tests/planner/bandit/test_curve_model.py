@@ -1,7 +1,5 @@
 """Predictions from curves: exact cases, honest intervals, and curves that mislead."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Attempts that ended at an easier target tell the arms apart; their arms have had no chance yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Decisions under a limit of epochs, and the expectations behind them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Arms that a context excludes: no policy chooses them, and their observations still inform about the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

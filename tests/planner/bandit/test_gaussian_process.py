@@ -1,7 +1,5 @@
 """The posterior after a run that missed the target, compared with the integrals that define it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A review keeps what its next epoch cannot change, and leaves out what cannot change its result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The metric guard: which arms end with a worse metric than the default, and how often that is an error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

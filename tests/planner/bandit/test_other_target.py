@@ -1,7 +1,5 @@
 """Observations with another target give the cost of an epoch and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Epochs that are predicted for batch sizes that never ran."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections import defaultdict

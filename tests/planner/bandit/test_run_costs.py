@@ -1,7 +1,5 @@
 """What a later run is stated to cost: it contains what was seen, and 90 % of what comes."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

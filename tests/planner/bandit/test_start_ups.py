@@ -1,7 +1,5 @@
 """The start of an attempt, in the costs that the policy compares and in those that it states."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

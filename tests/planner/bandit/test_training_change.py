@@ -1,7 +1,5 @@
 """After another image or template a change of the epochs is detected sooner; without one it costs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Decisions for a target that no batch size reaches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Each example of docs/file-formats.md is complete: its command runs on the files above it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Extreme numbers of a history are refused with their place, or every policy replays them to finite numbers."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math

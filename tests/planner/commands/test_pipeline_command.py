@@ -1,7 +1,5 @@
 """`wattloop pipeline`: its outputs, and rejected arguments."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`wattloop pipeline profile`: profiles of exported instructions and of dumps."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The archive of a frontier: complete, exact, the same bytes for the same plans, and bounded when it is read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

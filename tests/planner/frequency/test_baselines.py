@@ -1,7 +1,5 @@
 """Baselines, compared with values computed by hand and by the reference implementation."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.pipelines.measured_pipelines import measured_problem

@@ -1,7 +1,5 @@
 """The choice of a point: by time, deadline, cost, and while another pipeline is a straggler."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

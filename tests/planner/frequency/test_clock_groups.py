@@ -1,7 +1,5 @@
 """Groups of operations with one clock: long enough, in time, of minimum energy, and used only where better."""
 
-from __future__ import annotations
-
 from itertools import groupby, pairwise, product
 
 import pytest

@@ -1,7 +1,5 @@
 """Emulated iterations: exact without latency and noise, and what latency, noise and stragglers add."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`wattloop pipeline evaluate` and `analyze --base`, on the published data."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

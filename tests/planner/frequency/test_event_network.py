@@ -1,7 +1,5 @@
 """Connected components, compared with SciPy."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Interpolated clocks: between measured ones, within their stated error, and left out where that is too large."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

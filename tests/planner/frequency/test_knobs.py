@@ -1,7 +1,5 @@
 """Further knobs of an option: carried through planning, files, evaluation, emulation and groups."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The C extensions compute small examples and reject invalid arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`wattloop plan`: the files of a result, and rejected arguments, which write nothing."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plan files: writing, reading (also those of Lowtime), and never executing."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

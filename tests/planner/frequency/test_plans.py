@@ -1,7 +1,5 @@
 """Plans: valid, on time, checked by a reference implementation, near the bound and the exact optimum."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Figures of plans: the selection of plans, and reproducible files."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

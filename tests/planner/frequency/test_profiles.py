@@ -1,7 +1,5 @@
 """Reading profiles: rejected rows with their positions, and notes on anomalies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

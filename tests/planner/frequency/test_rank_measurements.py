@@ -1,7 +1,5 @@
 """Profiles from the measurements of several ranks: weights, disagreement, and CSV files with ranks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

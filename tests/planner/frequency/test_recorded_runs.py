@@ -1,7 +1,5 @@
 """Runs that ranks recorded: the published sample, the files, and what they must not contain."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The relaxation's frontier: comparison with HiGHS, and invariants."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every variant of rounding meets the time of the relaxed schedule, and the fastest plan the minimum of all plans."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

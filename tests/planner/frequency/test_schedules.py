@@ -1,7 +1,5 @@
 """Schedules: complete, without deadlock, with a bounded number of activations in flight."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

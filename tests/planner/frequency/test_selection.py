@@ -1,7 +1,5 @@
 """The selection of plans: minimum mean square loss, compared with every possible selection."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Long iterations by their repeated structure, compared with the complete problem."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graph files: reading, validation, and the names of cycles."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Two small traces with values that can be worked out by hand, and the command that simulates on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`wattloop simulate --arrivals` and `wattloop simulate assign`, as a user runs them."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from pathlib import Path

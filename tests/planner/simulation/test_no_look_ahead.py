@@ -1,7 +1,5 @@
 """No policy sees the future of an attempt: a replaced future changes no decision and no review."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recurrences that arrive while others run: what a decision knows, and when an attempt begins."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

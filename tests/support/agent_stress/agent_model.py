@@ -1,7 +1,5 @@
 """A model of the agent without processes, disk or devices, which predicts every answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Fifty callers, random events, and the comparison of every answer with the model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

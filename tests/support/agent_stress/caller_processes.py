@@ -1,7 +1,5 @@
 """Processes that open connections, so that the kernel identifies them, and pass the sockets to the test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

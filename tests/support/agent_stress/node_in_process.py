@@ -4,8 +4,6 @@ It records the power controller's requests and answers in order, for the model t
 concurrent requests only the power controller's order says which was first.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import contextlib

@@ -6,8 +6,6 @@ threads, Python's memory blocks, resident memory. The seed determines the reques
 determines the order of concurrent ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

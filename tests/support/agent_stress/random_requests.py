@@ -1,7 +1,5 @@
 """Random requests: most are valid for some caller, some are malformed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

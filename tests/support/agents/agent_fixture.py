@@ -1,7 +1,5 @@
 """Simulated GPUs in a temporary folder, with the paths and environment of an agent on them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -6,8 +6,6 @@ open connections. ``victim`` is no attack: it holds a limit on GPUs, lists its l
 and prints the longest time to an answer, less what it waited for a processor.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -5,8 +5,6 @@ locked clocks after the kill and after the next power controller has restored. I
 run in pytest's process.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """A kubelet's pod-resources API, served by the real gRPC library from the real protobuf messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

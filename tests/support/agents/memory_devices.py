@@ -1,7 +1,5 @@
 """`Devices` in memory; test_devices_contract.py compares them with NVML's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting

@@ -1,7 +1,5 @@
 """An agent on a node: real cgroups, a real gRPC kubelet, pods that are processes in cgroups."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Starts, kills and waits for processes that call the agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """A ledger and a bounds store in memory for the pusher, and operators with faults over real HTTP."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Reads an agent's metrics as Prometheus does."""
 
-from __future__ import annotations
-
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families

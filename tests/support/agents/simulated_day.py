@@ -1,7 +1,5 @@
 """A GPU with known energy, and the samples that a monitor takes of it, in virtual time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

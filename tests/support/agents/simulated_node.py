@@ -1,7 +1,5 @@
 """An agent on simulated GPUs with the virtual clock, for tests of what uses its socket."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

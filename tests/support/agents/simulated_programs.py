@@ -1,7 +1,5 @@
 """Programs that run beside the tests on the simulated machine in a given state folder."""
 
-from __future__ import annotations
-
 HOLD_THE_LOCK = """
 import sys, nvml_simulator
 machine = nvml_simulator.Machine(sys.argv[1])

@@ -1,7 +1,5 @@
 """Moves the wall clock of processes under test, and no other clock, by a preloaded libfaketime."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -5,8 +5,6 @@ gives the backend, a job in it, and the operations that depend on the backend: h
 and how often a workload was started.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Records of runs whose curves all have the same shape, stretched over their epochs to the target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.databases.sample_record import RECORD

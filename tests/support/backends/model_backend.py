@@ -6,8 +6,6 @@ It implements the same protocol as the cluster and the local mode, counts events
 once, and can be killed before or after any action.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Asking the API server whether it would admit an object, and waiting until its policies are in force."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A control plane of its own for a test, with nothing of Wattloop in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

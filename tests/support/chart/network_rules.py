@@ -4,8 +4,6 @@ https://kubernetes.io/docs/concepts/services-networking/network-policies/: a pod
 is open in it; else it needs one rule of one policy that selects it. A connection needs both ends' leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

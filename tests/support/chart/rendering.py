@@ -1,7 +1,5 @@
 """The objects that `helm template` renders: by kind and component, and values at places in them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 A role, a binding or an aggregated role is in effect a moment after it has been stored.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

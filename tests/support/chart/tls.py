@@ -1,7 +1,5 @@
 """The reporting API's certificate and the authorities of pods and agents, and a handshake between them."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A RecurringTrainingJob to ask the admission policies about."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How each row of Merak in docs/coming-from.md is run."""
 
-from __future__ import annotations
-
 from support.coming_from.ways import Elsewhere, Reason, Way, commands, trainer
 
 GPT = ("gpt3-small", "4", "8")

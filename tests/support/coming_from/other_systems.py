@@ -1,7 +1,5 @@
 """How each row of Automatic Bassoon, of Zeus and of the notebook in docs/coming-from.md is run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How each row of Perseus and Lowtime in docs/coming-from.md is run."""
 
-from __future__ import annotations
-
 from support.coming_from.ways import Elsewhere, Reason, Way, commands, job, python
 
 PLAN = "plan --profile @profile.csv --stages 2 --microbatches 2"

@@ -1,7 +1,5 @@
 """How a row of docs/coming-from.md is run: here, by another test, or not at all, for a reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

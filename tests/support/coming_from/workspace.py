@@ -1,7 +1,5 @@
 """A folder with the small inputs that the rows of docs/coming-from.md are run on."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

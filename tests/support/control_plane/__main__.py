@@ -3,8 +3,6 @@
 Prints its kubeconfig, kubectl and process ids as one JSON object; Ctrl-C ends it.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

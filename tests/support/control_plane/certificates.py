@@ -1,7 +1,5 @@
 """Short-lived certificates and keys of one control plane, created at each start."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from collections.abc import Sequence

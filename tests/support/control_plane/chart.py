@@ -1,7 +1,5 @@
 """The chart, and a release of it that grants the rights of the operator under test."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ RBAC, token signing and admission are on, so it rejects what a cluster rejects. 
 `kubelet` replaces them. With `NodeNetwork` real nodes can join, as in tests/node.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import ipaddress

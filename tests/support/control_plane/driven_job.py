@@ -1,7 +1,5 @@
 """A job that a test drives step by step, with an operator in the test's process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

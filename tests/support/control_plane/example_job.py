@@ -1,7 +1,5 @@
 """The examples of each kind of workload as jobs that a test drives, on the real controllers of the kinds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

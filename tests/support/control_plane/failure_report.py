@@ -1,7 +1,5 @@
 """What a failed test of a cluster prints: the ends of its servers' logs, and the objects of its namespace."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """At which of its requests an operator is killed: at one of each class, or, in the exhaustive set, at every one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

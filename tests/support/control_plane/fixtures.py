@@ -1,7 +1,5 @@
 """The types of the fixtures of `tests/cluster` that return functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from support.control_plane.operator_process import OperatorProcess

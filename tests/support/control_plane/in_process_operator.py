@@ -1,7 +1,5 @@
 """The operator without watches and threads: a test chooses its time, its reconciliations and the fatal request."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The RecurringTrainingJob that tests of the operator apply."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Real controllers of kinds of workload as processes, with their definitions and their webhooks."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Kubeconfig files: the address of an API server and a user's credentials."""
 
-from __future__ import annotations
-
 import base64
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real Kueue as a process, with its definitions and its webhooks, and queues with a quota of pods."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

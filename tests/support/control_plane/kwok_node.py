@@ -4,8 +4,6 @@ It writes the status of the node and of pods by its own stages. Of a training it
 that its termination message has the metric and the epochs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -3,8 +3,6 @@
 It serves the lines that a test writes, with times, and follows a log until the test ends it.
 """
 
-from __future__ import annotations
-
 import datetime
 import ssl
 import tempfile

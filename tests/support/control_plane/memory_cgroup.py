@@ -1,7 +1,5 @@
 """A memory cgroup with the limit of a container, in which the kernel kills what takes more."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A node's agent with a simulated GPU whose energy is known: its ledger and its push are real."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

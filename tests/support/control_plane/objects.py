@@ -1,7 +1,5 @@
 """Reads and writes objects by the official client, in a tenth of the processor time of a call of kubectl."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

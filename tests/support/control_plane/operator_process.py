@@ -1,7 +1,5 @@
 """`wattloop operator` as a process that tests start, kill and restart on the same addresses."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Runs the containers of pods as local processes, with the environment and files of their pods."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ No container runs here, so KubeRay's requests go to a proxy, which answers for a
 the pods that submit it and then follow its log, as on a cluster.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

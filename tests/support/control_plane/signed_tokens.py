@@ -1,7 +1,5 @@
 """Service-account tokens that are signed here, with a key and claims of one's own choice, and their public key."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

@@ -1,7 +1,5 @@
 """What the store of an operator has of attempts, whose objects have a summary of it."""
 
-from __future__ import annotations
-
 from support.control_plane.in_process_operator import TestClock
 from support.control_plane.waiting import Object
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

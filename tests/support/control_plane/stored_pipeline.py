@@ -1,7 +1,5 @@
 """The pipeline of a job on a real API server, whose messages are stored as the plan service does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Output of a test run beside pytest's: progress of preparations, and skipped tests."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

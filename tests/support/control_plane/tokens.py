@@ -1,7 +1,5 @@
 """Service-account tokens from the API server's TokenRequest, as pods get them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kubernetes import client

@@ -4,8 +4,6 @@ Its reports use the real client and a real token of the pod. Its energy is simul
 the batch size, so that the policy can learn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

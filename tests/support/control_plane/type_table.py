@@ -4,8 +4,6 @@
 `kubectl get --raw /openapi/v3/apis/batch/v1`. It belongs into `wattloop_operator.api.workload_checks.job_types`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import textwrap

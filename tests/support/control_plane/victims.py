@@ -1,7 +1,5 @@
 """What must hold of an operator and of a victim's job beside hostile ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kubernetes.dynamic import DynamicClient

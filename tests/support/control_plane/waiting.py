@@ -1,7 +1,5 @@
 """Waits for a condition in a cluster by watching, not by polling."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """A database of many jobs, one of which has very many recurrences, written in two transactions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """A real PostgreSQL server for tests and benchmarks, in its own folder and on a Unix socket."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -5,8 +5,6 @@
 The files of an older version stay as they are, and so does the schema of each released version.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sqlalchemy.dialects import postgresql, sqlite

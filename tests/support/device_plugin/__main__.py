@@ -1,7 +1,5 @@
 """`python -m device_plugin`: see `command.py`."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

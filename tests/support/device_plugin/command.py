@@ -1,7 +1,5 @@
 """How the plugin is started as a process."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

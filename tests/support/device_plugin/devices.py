@@ -1,7 +1,5 @@
 """The devices, their health, and the content of a container that gets them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kubelet's side of the device plugin API, as far as a plugin sees it: it takes registrations and calls back."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The messages of the kubelet's device plugin API, k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -1,7 +1,5 @@
 """The plugin as a whole: watches the GPUs, serves the kubelet, and registers again with each kubelet that starts."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

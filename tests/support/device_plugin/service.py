@@ -1,7 +1,5 @@
 """The side of the API that the kubelet calls: which devices there are, and what comes with them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

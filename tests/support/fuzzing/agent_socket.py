@@ -1,7 +1,5 @@
 """Fuzz target: bytes on the agent's socket, with the real agent on simulated GPUs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """`make fuzz`: runs each target in its own process, and shows how to replay a failing input."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib

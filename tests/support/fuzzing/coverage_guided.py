@@ -1,7 +1,5 @@
 """The coverage-guided engine of `make fuzz`: Atheris, that is, libFuzzer for Python."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import random

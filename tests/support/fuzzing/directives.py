@@ -1,7 +1,5 @@
 """Fuzz target: the answers of a plan service, as a training process reads and applies them."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import json

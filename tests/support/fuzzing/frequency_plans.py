@@ -1,7 +1,5 @@
 """Fuzz target: FrequencyPlans of users, from the manifest to the directives of the ranks that are to run them."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

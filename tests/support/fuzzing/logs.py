@@ -1,7 +1,5 @@
 """Collects the product's log during fuzzing: an error is a defect, since no input may cause one."""
 
-from __future__ import annotations
-
 import logging
 from types import TracebackType
 from typing import Self

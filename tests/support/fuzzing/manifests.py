@@ -1,7 +1,5 @@
 """Fuzz target: the bytes of a manifest for `wattloop validate` and `wattloop run`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

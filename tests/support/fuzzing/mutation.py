@@ -1,7 +1,5 @@
 """Random mutations of known inputs: the engine of the quick test, and where Atheris has no build."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

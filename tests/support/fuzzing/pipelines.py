@@ -1,7 +1,5 @@
 """The plan service in the fuzz target `reporting`: messages of ranks, and what must hold of the stored pipelines."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

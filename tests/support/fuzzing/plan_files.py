@@ -1,7 +1,5 @@
 """Fuzz target: plan files, as `wattloop plan` and a training script read them, and its profiles and graphs."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """Fuzz target: what ranks send to the plan service in sequence, together and across restarts of the operator."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -3,8 +3,6 @@
 python -m support.fuzzing.planted [TARGET …]
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """Random steps of the fuzz target `plan-service`: whole lines, so that mutations keep what a pipeline has reached."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 

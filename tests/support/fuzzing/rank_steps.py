@@ -1,7 +1,5 @@
 """The steps of the fuzz target `plan-service`: lines that say what ranks, users and the operator's process do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Fuzz target: HTTP requests to the application of the reporting API, in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The interface of a fuzz target: it checks any bytes, and raises if the product has a defect."""
 
-from __future__ import annotations
-
 import random
 from typing import Protocol, runtime_checkable
 

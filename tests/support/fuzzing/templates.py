@@ -1,7 +1,5 @@
 """Fuzz target: templates of jobs, from what a user applies or the API server sends to the workload that is created."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

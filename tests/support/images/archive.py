@@ -1,7 +1,5 @@
 """A root file system as a docker archive of one layer, which every image builder and every runtime takes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Debian with Python, in place of the base that a registry would give."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

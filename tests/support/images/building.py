@@ -1,7 +1,5 @@
 """Builds the product's images with its own images/build.py, by buildah, on a base of our own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Folders that are built once per digest of their inputs."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

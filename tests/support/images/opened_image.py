@@ -1,7 +1,5 @@
 """An image as a container would see it: its configuration, its files, and its programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tarfile

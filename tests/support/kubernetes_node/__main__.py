@@ -3,8 +3,6 @@
 `up` starts the node in the background, installs Wattloop on it and says how to use it. A machine runs one at a time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

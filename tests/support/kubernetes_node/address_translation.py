@@ -1,7 +1,5 @@
 """Removing what kube-proxy and the kubelet have written into iptables: every chain KUBE-…, and the jumps to it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

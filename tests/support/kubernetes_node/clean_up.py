@@ -3,8 +3,6 @@
 It needs none of the node's own parts: a killed run is cleaned up after in the same way as one that ended in order.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

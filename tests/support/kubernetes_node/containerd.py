@@ -1,7 +1,5 @@
 """containerd with a root, a state and a socket of its own, so that one of the machine's own is not touched."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The node's folders: one temporary folder, except for the kubelet's fixed paths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

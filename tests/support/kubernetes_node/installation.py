@@ -1,7 +1,5 @@
 """Wattloop on the node, as an administrator installs it: images, two namespaces, the chart by Helm."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Mapping

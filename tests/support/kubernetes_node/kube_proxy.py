@@ -1,7 +1,5 @@
 """kube-proxy: what makes a Service's address lead to its pods."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """The kubelet: its configuration and its command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """CoreDNS as a process on the bridge's address: Services by their names, and nothing of the world outside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from support.control_plane.control_plane import ControlPlane

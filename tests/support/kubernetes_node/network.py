@@ -1,7 +1,5 @@
 """The node's network: a bridge that pods hang on, and settings of the kernel that are put back afterwards."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The image of the container that holds a pod's namespaces: one static program that waits, and buries orphans."""
 
-from __future__ import annotations
-
 import subprocess
 import tarfile
 import tempfile

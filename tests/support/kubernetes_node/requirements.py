@@ -1,7 +1,5 @@
 """The requirements of a node of the tests, and the message for a missing one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

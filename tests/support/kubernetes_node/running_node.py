@@ -1,7 +1,5 @@
 """A node as those see it who use it: started as a process of its own, or found running already."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

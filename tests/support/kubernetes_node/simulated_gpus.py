@@ -1,7 +1,5 @@
 """The node's simulated GPUs, and the runtime class that shows all of them to the agent."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

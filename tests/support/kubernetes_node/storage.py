@@ -1,7 +1,5 @@
 """Volumes: a default storage class without a provisioner, and one volume in the node's folder for the operator."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

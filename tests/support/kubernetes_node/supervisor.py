@@ -6,8 +6,6 @@ It prints the node's folder when the node is ready, and ends on SIGTERM or at th
 input.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import select

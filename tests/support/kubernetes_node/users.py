@@ -1,7 +1,5 @@
 """People other than the administrator: known by a token, with the rights that RBAC gives them."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A script of Hugging Face's Trainer that knows nothing of Wattloop, and what it prints."""
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

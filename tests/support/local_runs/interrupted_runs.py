@@ -5,8 +5,6 @@ process. Only the agent and the reporting API's socket are replaced: a training 
 that records that it ran, and sends its only report through a named pipe.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

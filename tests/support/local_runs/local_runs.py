@@ -1,7 +1,5 @@
 """`wattloop run` of small trainings, in this process or in a process that can be killed."""
 
-from __future__ import annotations
-
 import csv
 import os
 import resource

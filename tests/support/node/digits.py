@@ -1,7 +1,5 @@
 """The example training as a user runs it: the manifest of examples/digits, and runs asked for one after another."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kills one part of the node, of Wattloop or of a training, as SIGKILL or a forced deletion does it: without a word."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

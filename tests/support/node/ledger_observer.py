@@ -1,7 +1,5 @@
 """The pods that an agent's ledger on disk has held, observed while agents restart."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

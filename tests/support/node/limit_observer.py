@@ -1,7 +1,5 @@
 """The power limits at which GPUs work, observed while something runs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from nvml_simulator import Machine

@@ -1,7 +1,5 @@
 """Jobs of in_pods/paced_training.py: for tests that have to do something while a training runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

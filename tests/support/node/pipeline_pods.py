@@ -1,7 +1,5 @@
 """The example of examples/pipeline in pods of the node: its manifest, and PyTorch from this machine."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 from pathlib import Path

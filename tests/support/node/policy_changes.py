@@ -1,7 +1,5 @@
 """When the node's agent has applied a change of the GPUPowerPolicies."""
 
-from __future__ import annotations
-
 import time
 
 from support.control_plane.commands import ClusterCommand

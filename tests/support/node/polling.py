@@ -1,7 +1,5 @@
 """Looking at something again and again, from outside, while something else runs."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from types import TracebackType

@@ -1,7 +1,5 @@
 """Waiting for what an attempt has come to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from kubernetes.dynamic import DynamicClient

@@ -8,8 +8,6 @@ when the training ends. The profile is not measured, which takes minutes, but is
 unless `measures_profile` is true. Each rank writes down its iterations, with the exact energy of its GPU at the end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

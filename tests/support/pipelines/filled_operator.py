@@ -3,8 +3,6 @@
 It reads a line when the connections are open, and writes what its parts hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """A pipeline whose profile has knobs beside the clock."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pipelines of the published profiles in tests/data/perseus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from wattloop_planner.frequency.pipeline.graph import schedule_graph

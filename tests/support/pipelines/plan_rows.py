@@ -1,7 +1,5 @@
 """Plans as plain clocks."""
 
-from __future__ import annotations
-
 from wattloop_planner.frequency.pipeline.instruction_profiles import Rows, setting_of
 
 

@@ -1,7 +1,5 @@
 """A plan service over HTTP that gives every rank one directive, in two phases."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

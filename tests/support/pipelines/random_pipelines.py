@@ -1,7 +1,5 @@
 """Random graphs and profiles, as hypothesis strategies."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Reference solvers for frequency plans: simple, slow, from the problem's definition, without planner code."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Registrations of the ranks of a small pipeline."""
 
-from __future__ import annotations
-
 from wattloop.pipeline.plan_messages import RankRegistration
 from wattloop_planner.frequency import OneForwardOneBackward
 

@@ -1,7 +1,5 @@
 """Ranks of a pipeline that train in virtual time, and the operator's state that their messages lead to."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

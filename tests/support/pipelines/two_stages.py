@@ -1,7 +1,5 @@
 """Two ranks of a pipeline in two threads, on the GPUs of a simulated machine in real time."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ by `support.planted_faults.contexts`:
 Started again with the same output, it goes on with the faults that are not in it yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import concurrent.futures
 import csv

@@ -10,8 +10,6 @@ WATTLOOP_CONTEXTS_FILES, a list such as `*/run/*.py,*/power/cost.py`, lines of t
 the time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from pathlib import Path

@@ -5,8 +5,6 @@ Testing", IEEE TSE 2011, table 4): another comparison, a negated condition, anot
 boolean operator, another constant, no result, no call.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import random

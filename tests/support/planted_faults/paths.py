@@ -6,8 +6,6 @@ Prints a row a test function: how many tests its parameters make, how many diffe
 of the product it alone reaches. What tests reach was recorded by `support.planted_faults.contexts`.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

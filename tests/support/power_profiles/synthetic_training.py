@@ -1,7 +1,5 @@
 """A training on paper: windows with known energy and time at each limit, noise and drift."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A row has the page, the begin of the block's first line, and a test or a reason.
 does the same with other data.
 """
 
-from __future__ import annotations
-
 from support.reader_pages.pages import BLOCKS, Block
 
 FRAMEWORKS = "tests/integrations/test_examples.py::test_each_line_that_the_page_adds_is_a_line_of_its_example"

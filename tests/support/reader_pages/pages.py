@@ -1,7 +1,5 @@
 """The pages that readers read, by the site's navigation, and the code blocks on them."""
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Followers of the log of one attempt, in virtual time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

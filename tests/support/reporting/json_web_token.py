@@ -1,7 +1,5 @@
 """Unsigned tokens in the form of the API server's, for fake TokenReviews."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """A run as Wattloop starts it, which reports to a server of the test."""
 
-from __future__ import annotations
-
 from support.reporting.report_server import ReportServer
 from wattloop import Run
 

@@ -1,7 +1,5 @@
 """A progress store in memory, with the optimistic concurrency of the store's rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The reporting API for agents over HTTP, on a real store and a fake API server."""
 
-from __future__ import annotations
-
 import contextlib
 import http
 import http.client

@@ -1,7 +1,5 @@
 """An HTTP server that records reports and answers them as configured."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

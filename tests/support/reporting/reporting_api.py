@@ -1,7 +1,5 @@
 """The reporting API over HTTP, on a real store."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import urllib.error

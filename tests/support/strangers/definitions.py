@@ -4,8 +4,6 @@ Seeds differ from run to run, so each threshold was chosen from the epochs of fo
 that is compared must be cheaper than the default by more than they differ.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

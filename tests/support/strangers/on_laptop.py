@@ -1,7 +1,5 @@
 """Strangers as jobs of the local mode."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

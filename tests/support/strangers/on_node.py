@@ -1,7 +1,5 @@
 """Strangers as jobs of the node: their scripts in a ConfigMap, and a volume that keeps what they write."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A script of tests/strangers/scripts, and what its author would write in a manifest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

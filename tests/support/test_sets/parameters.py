@@ -1,7 +1,5 @@
 """Parameters of which the usual set has the first ones alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -8,8 +8,6 @@ time hardly does, and includes the processes that a test started, if they were w
 several tests is counted with the first of them.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Generator

@@ -6,8 +6,6 @@ docs/internals/test-times.md and the table exhaustive_seconds.csv beside this fi
     PYTHONPATH=tests .venv/bin/python -m support.test_sets.recorded_times
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import sys

@@ -3,8 +3,6 @@
 The draw depends on the commit's hash and the tests' names alone, so the command that is printed repeats it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 

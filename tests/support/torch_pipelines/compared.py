@@ -1,7 +1,5 @@
 """Trains small pipelines without and with the adapter, each schedule twice from the same seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Most parts of the suite run in an environment without PyTorch, and search these modules for doctests."""
 
-from __future__ import annotations
-
 import importlib.util
 
 if importlib.util.find_spec("torch") is None:

@@ -1,7 +1,5 @@
 """Runs a function in forked ranks of a gloo process group, and returns what it returned in each."""
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

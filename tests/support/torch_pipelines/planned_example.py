@@ -5,8 +5,6 @@ node agent and the reporting API of the local mode. PyTorch's elastic agent, of 
 forks the ranks here, which saves four imports of PyTorch for each attempt.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json

@@ -6,8 +6,6 @@ advance by seconds at once, tell no instructions apart. All else is the example'
 measure at the clocks that the plan service names, and run its plan.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

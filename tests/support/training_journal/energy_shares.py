@@ -5,8 +5,6 @@ another GPU's. The energy between two records therefore belongs to the author of
 energy before a pod's first record belongs to the previous pod, which was killed during a step.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

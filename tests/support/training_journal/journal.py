@@ -1,7 +1,5 @@
 """The trainings' notes: beside the simulator's state a file a pod, a line an entry. paced_training.py writes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cumulative energy of a GPU, compared with the exact energy of a simulated one."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

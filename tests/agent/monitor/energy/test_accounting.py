@@ -1,7 +1,5 @@
 """Energy per pod over kills of the monitor: a real monitor, simulated GPUs, a kubelet that lists their pods."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 import uuid

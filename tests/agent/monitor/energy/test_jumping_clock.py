@@ -1,7 +1,5 @@
 """Energy of pods on simulated GPUs whose time jumps: a training's work takes no time of the node's clock."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

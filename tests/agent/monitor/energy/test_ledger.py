@@ -1,7 +1,5 @@
 """Attribution of energy to pods against known usage, over restarts of the monitor and of the machine."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

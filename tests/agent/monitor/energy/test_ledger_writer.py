@@ -1,7 +1,5 @@
 """The ledger's file: restarts, a full disk, a missing folder, damage, and another monitor."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

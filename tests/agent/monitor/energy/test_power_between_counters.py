@@ -1,7 +1,5 @@
 """The account between rare counter readings, estimated from frequent power samples."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Counters are read when assignments change, not at each observation."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterable

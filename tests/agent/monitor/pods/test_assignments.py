@@ -1,7 +1,5 @@
 """The assignment of GPUs to containers: the kubelet's list joined with pod uids."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The kubelet's answers, sent by the real gRPC library."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Identification of pods with real sockets, processes and gRPC; the tests write their own /proc."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

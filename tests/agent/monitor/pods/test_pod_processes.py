@@ -1,7 +1,5 @@
 """The pod of a cgroup, in the forms of runtimes and drivers, and in forged ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_agent.monitor.pods.pod_processes import NotInPodError, PodCgroup, pod_of

@@ -1,7 +1,5 @@
 """A real agent pushes to the operator's real reporting API."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

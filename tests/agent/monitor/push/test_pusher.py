@@ -1,7 +1,5 @@
 """The agent pushes usages to its operator: none is lost or counted twice."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter

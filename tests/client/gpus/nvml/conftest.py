@@ -1,7 +1,5 @@
 """`wattloop.gpus.nvml` on simulated GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

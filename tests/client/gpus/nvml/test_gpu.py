@@ -1,7 +1,5 @@
 """A GPU in watts and megahertz, compared with the state of the simulator."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Errors of NVML, and of a machine without NVML."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The namespace of an attacker, beside the victim's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

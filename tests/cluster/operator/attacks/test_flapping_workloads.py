@@ -1,7 +1,5 @@
 """Workloads of a hostile namespace whose statuses change hundreds of times a second, beside a victim's job."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

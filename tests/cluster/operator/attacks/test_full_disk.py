@@ -1,7 +1,5 @@
 """The disk of the operator's SQLite is full: recurrences wait, nothing false is stored or shown, and all goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Jobs, pods and other workloads that are many, or as large or deep as etcd takes, beside a victim's job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Hostile reports on a real API server: a pod fills its status, or reports for another's run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

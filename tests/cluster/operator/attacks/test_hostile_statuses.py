@@ -1,7 +1,5 @@
 """Statuses that a namespace's owner writes by hand, beside a victim's job."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import random

@@ -1,7 +1,5 @@
 """Jobs that are nested deep or very large, from before the chart's policy, beside a victim's job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ and restored without the operator; the next operator receives all energy, and th
 its outcome.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

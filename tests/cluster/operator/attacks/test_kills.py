@@ -4,8 +4,6 @@ Each case is a separate job whose operator is killed at another request. All cas
 attempts concurrently, because the Job controller counts finished pods only once per second.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Any

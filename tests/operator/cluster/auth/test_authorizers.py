@@ -3,8 +3,6 @@
 tests/cluster/operator/test_reports.py uses real tokens.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

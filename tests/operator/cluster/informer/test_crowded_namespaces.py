@@ -1,7 +1,5 @@
 """The memory that the objects of a namespace take in the cache is bounded, whatever they are."""
 
-from __future__ import annotations
-
 import gc
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """The dispatcher stores objects and enqueues their jobs."""
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime
 from typing import Any

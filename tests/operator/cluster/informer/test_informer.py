@@ -1,7 +1,5 @@
 """An informer follows its kind through the ends, gaps and errors of its lists and watches."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

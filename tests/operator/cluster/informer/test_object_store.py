@@ -1,7 +1,5 @@
 """The store keeps the newest version of every object, in any order of arrival."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Jobs whose template is too large: the cache keeps their last good version, and nothing of another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.control_plane.job_manifest import job_manifest

@@ -1,7 +1,5 @@
 """A resync repairs each object on its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

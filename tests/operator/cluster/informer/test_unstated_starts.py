@@ -1,7 +1,5 @@
 """A start is remembered until the status of its recurrence names the workload, and no longer than the recurrence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.recurrence_objects import recurrence_object

@@ -1,7 +1,5 @@
 """Trainings whose processes report no GPUs: energy, cost and epochs are known from the node agents alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The curve of an attempt's metric: what reports add to it, and what remains of it in bounded size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

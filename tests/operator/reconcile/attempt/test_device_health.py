@@ -1,7 +1,5 @@
 """A crash after a device was unhealthy does not count against the batch size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A metric that diverges ends an attempt at once, as a result of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any

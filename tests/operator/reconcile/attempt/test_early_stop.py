@@ -1,7 +1,5 @@
 """The policy reviews the cost limit of a trial when its epochs' cost is known, and at each evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A rank that dies is named, and the batch size that was really trained is stated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

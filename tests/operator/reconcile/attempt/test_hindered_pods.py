@@ -1,7 +1,5 @@
 """Pods that cannot start spend no attempt: the attempt waits, and a new template replaces it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The digest of the image that an attempt ran, in its status, its observation and its power profile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

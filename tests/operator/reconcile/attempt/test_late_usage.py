@@ -1,7 +1,5 @@
 """An agent's report after the outcome changes usage, cost and totals, but nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Power limits measured over whole epochs, whose ends are seen late."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Power limits that agents hold on the operator's order: which one, when, and what is measured of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

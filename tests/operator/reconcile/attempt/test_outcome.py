@@ -1,7 +1,5 @@
 """How attempts end: their result, their conditions, and what the policy learns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attempts whose training does not use the client: progress by what is seen of it, and its end from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """An attempt at its plateau, from its reports to its result, its retry and the job's condition."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from decimal import Decimal

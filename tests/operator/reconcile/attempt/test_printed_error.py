@@ -1,7 +1,5 @@
 """The error that ended a program, found in the end of its untrusted output."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Hung attempts: which silence ends an attempt, what does not count, and what follows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What the status states of the progress, how often it is written, and what happens if the row is lost."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

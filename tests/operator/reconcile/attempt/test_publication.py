@@ -1,7 +1,5 @@
 """What the operator records of published models: only of attempts that reached, and until the next one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attempts that wait in a queue: no cost, no deadline, no hang; shown; decided again; evicted without blame."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

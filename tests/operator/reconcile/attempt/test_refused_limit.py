@@ -1,7 +1,5 @@
 """A power limit that the agent refuses fails no training: a condition gives the reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

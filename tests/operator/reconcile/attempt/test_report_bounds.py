@@ -1,7 +1,5 @@
 """Bounds on the size of an attempt's status, whatever its training reports."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

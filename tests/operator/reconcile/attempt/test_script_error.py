@@ -1,7 +1,5 @@
 """An error in a script that shows after epochs: no batch size is blamed for it, and no retry pays for it again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes of a user end an attempt at its start: no batch size is blamed, and few attempts are spent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

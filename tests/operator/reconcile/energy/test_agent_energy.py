@@ -1,7 +1,5 @@
 """The energy of an attempt from agents' reports: when it counts, and how long it is awaited."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

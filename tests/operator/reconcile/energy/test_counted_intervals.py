@@ -1,7 +1,5 @@
 """Energy, time and GPUs of an attempt whose processes start again, move, or run at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

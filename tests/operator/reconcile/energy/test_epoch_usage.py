@@ -1,7 +1,5 @@
 """The cost of an epoch without the start of the training, and the start itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The status of a GPUNode follows from two reports of an agent, and is written when it differs enough."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The power profile of several ranks: added up over the ranks, and learned only with all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

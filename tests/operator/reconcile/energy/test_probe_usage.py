@@ -1,7 +1,5 @@
 """Trials of probes are on the bill of an attempt, and no policy learns from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The mean power of a GPU between two reports of its process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """A job whose template does not pass the batch size to a script without the client gets a warning at once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

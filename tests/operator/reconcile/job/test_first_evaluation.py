@@ -1,7 +1,5 @@
 """A target that the first evaluation meets: a warning, and no change of the direction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

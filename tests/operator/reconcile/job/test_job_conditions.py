@@ -1,7 +1,5 @@
 """A job's conditions about its target and about learning from another job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

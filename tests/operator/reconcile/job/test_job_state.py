@@ -1,7 +1,5 @@
 """The state of a job: whether its runs start and succeed, and what a user's request or deletion changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Attempts that the store no longer keeps are not recorded again, and their objects follow the history limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Another text of `spec.learnSince` holds for objects and store alike, and is carried out once at any kill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a job says of the frequency plan of its pipeline: its status, its condition, and Events."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """The next decision in the status of a job is the one that its next recurrence starts with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A disrupted attempt is repeated as it was decided, with its seed, unless its job would not decide so any more."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable

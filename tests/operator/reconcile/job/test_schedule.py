@@ -1,7 +1,5 @@
 """When a job is due."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 

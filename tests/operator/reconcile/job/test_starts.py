@@ -1,7 +1,5 @@
 """When recurrences start: concurrency, suspension, deadlines, requests, limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

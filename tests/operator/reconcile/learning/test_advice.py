@@ -1,7 +1,5 @@
 """Mode Advise: every attempt has the default configuration, and the status shows what the policy would do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What earlier attempts still say after their job has changed, from the objects and from the store alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The metric guard of a job: verdicts, comparison runs, condition, event, and what starts it again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The objects alone and the store alone lead to the same decisions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The one definition of a saving: what it compares, what it leaves out, its interval, and what a status says of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

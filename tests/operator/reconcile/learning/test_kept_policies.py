@@ -1,7 +1,5 @@
 """What is kept between decisions changes none of them: policies with their models, and what follows from a record."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Data that grow: what the default configuration cost on the first of them says nothing of a saving of today."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

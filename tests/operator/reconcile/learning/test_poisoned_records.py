@@ -1,7 +1,5 @@
 """Whatever numbers the store or an object holds of a job, they are refused, or its decisions and figures are finite."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which policies a process keeps between decisions."""
 
-from __future__ import annotations
-
 import pytest
 
 from wattloop_operator.domain.policy_cache import OTHER_CELLS, PolicyCache

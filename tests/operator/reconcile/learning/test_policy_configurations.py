@@ -1,7 +1,5 @@
 """Further parameters are chosen with the batch size, and follow an attempt into records, status and costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """An attempt that went on from an earlier one's checkpoint says nothing of a whole training."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

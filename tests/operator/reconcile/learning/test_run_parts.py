@@ -1,7 +1,5 @@
 """The expected cost of the default configuration, where its first run found nothing cached."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from pathlib import Path

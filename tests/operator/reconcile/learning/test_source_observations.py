@@ -1,7 +1,5 @@
 """What the attempts of another job (`learnFrom`) say about this job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A training that takes long to start: batch sizes are compared by their epochs, and costs include the start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An attempt whose energy was not measured has no cost: nothing is learned from it, and its message says what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cycles of a plan's comparison have the length that the measured time of an iteration asks for, on all ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the ranks of a pipeline are told, from the registration of the first to a plan that all run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

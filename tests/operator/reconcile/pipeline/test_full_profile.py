@@ -1,7 +1,5 @@
 """A full profile costs a message little: what follows from the measurements is computed when they change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A user's FrequencyPlan: it runs without profiling if it fits the ranks, and is refused with both sides if not."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 from decimal import Decimal

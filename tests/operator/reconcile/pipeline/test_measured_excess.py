@@ -1,7 +1,5 @@
 """The measured saving and slowdown of a plan: within its stated interval, despite noise and drift."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

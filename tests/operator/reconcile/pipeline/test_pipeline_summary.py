@@ -1,7 +1,5 @@
 """The line on an ended attempt's pipeline, from simulated ranks that profile, plan and run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

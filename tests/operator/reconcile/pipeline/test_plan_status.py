@@ -1,7 +1,5 @@
 """The FrequencyPlan of a pipeline and its status, from simulated ranks that profile, plan and run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Energies and powers that no GPU can have are refused with the recurrence and the rank; real ones never are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Registrations that are incomplete or contradict each other are refused, with both sides named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

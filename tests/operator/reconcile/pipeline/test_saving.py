@@ -1,7 +1,5 @@
 """What a plan would save and lose against maximum clocks by the profile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

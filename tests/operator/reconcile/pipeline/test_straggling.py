@@ -1,7 +1,5 @@
 """Stragglers: noticed from iteration times or announced, and over with hysteresis."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

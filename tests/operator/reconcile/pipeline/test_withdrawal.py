@@ -1,7 +1,5 @@
 """A plan that is measured to cost more than it saves is withdrawn, and does not run again with the same profile."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace
