@@ -1,4 +1,4 @@
-"""Finds the packages of the five source roots and builds the three extension modules; the rest is in pyproject.toml.
+"""Finds the packages of the six source roots and builds the three extension modules; the rest is in pyproject.toml.
 
 `packages.find` takes one set of patterns for several roots but no prefix per root, and the root `operator/` must never
 itself be importable (it would shadow the standard library), so the roots are walked here.
@@ -19,7 +19,7 @@ from typing import Any
 from setuptools import Extension, find_packages, setup
 from setuptools.command.editable_wheel import editable_wheel
 
-ROOTS = ("client", "operator", "agent", "planner", "simulator")
+ROOTS = ("client", "operator", "agent", "planner", "research", "simulator")
 STABLE_ABI = "0x030B0000"
 
 

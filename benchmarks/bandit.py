@@ -37,17 +37,17 @@ from bandit_jobs import (
 from scipy.stats import t as student_t
 
 from wattloop.wire.environment import RunTarget
-from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
-from wattloop_planner.simulation.attempt_rows import write_attempts
-from wattloop_planner.simulation.simulation_options import JobOptions
-from wattloop_planner.simulation.simulation_summary import SeedSummary, costs_by_recurrence, mean_summary
-from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.tasks import Task, TaskResult, run_tasks, tasks_of
+from wattloop_research.plots.regret import mean_curve, regret_curve, write_regret_plot
+from wattloop_research.simulation.attempt_rows import write_attempts
+from wattloop_research.simulation.policies import policy_named
+from wattloop_research.simulation.simulation_options import JobOptions
+from wattloop_research.simulation.simulation_summary import SeedSummary, costs_by_recurrence, mean_summary
+from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.tasks import Task, TaskResult, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE = ROOT / "benchmarks" / "bandit.md", ROOT / "benchmarks" / "bandit-regret.png"

@@ -21,7 +21,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.noisy_jobs import Kind, Stated, stated_intervals
-from wattloop_planner.simulation.process_pool import map_in_processes
+from wattloop_research.simulation.process_pool import map_in_processes
 
 # Runs of a batch size before an interval of it was stated.
 GROUPS = ((0, 0), (1, 1), (2, 3), (4, 99))

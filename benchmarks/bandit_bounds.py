@@ -25,15 +25,15 @@ from bandit_jobs import FILES, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT_RE
 
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.simulation.process_pool import map_in_processes
-from wattloop_planner.simulation.simulation_options import JobOptions
-from wattloop_planner.simulation.simulation_summary import SeedSummary, mean_summary, summarise
-from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.tasks import Task, tasks_of
+from wattloop_research.simulation.policies import policy_named
+from wattloop_research.simulation.process_pool import map_in_processes
+from wattloop_research.simulation.simulation_options import JobOptions
+from wattloop_research.simulation.simulation_summary import SeedSummary, mean_summary, summarise
+from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.tasks import Task, tasks_of
 
 VARIANTS = ("thompsonSampling", "epochs known", "perfect stop", "all known after one run")
 # A stop at the end of the first epoch.

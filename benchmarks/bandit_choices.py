@@ -32,14 +32,14 @@ from bandit_jobs import FILES, OTHER_TARGETS, all_jobs, each
 
 from wattloop_planner.bandit.cost_model_policy import CostModelPolicy, DecisionInputs
 from wattloop_planner.bandit.gaussian_process import Indices
-from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
-from wattloop_planner.simulation.process_pool import map_in_processes
-from wattloop_planner.simulation.simulation_options import JobOptions, options_of_command
-from wattloop_planner.simulation.simulation_summary import SeedSummary, mean_summary, summarise
-from wattloop_planner.simulation.simulator import simulate
-from wattloop_planner.simulation.tasks import Task, tasks_of
+from wattloop_research.simulation.policies import policy_named
+from wattloop_research.simulation.process_pool import map_in_processes
+from wattloop_research.simulation.simulation_options import JobOptions, options_of_command
+from wattloop_research.simulation.simulation_summary import SeedSummary, mean_summary, summarise
+from wattloop_research.simulation.simulator import simulate
+from wattloop_research.simulation.tasks import Task, tasks_of
 
 CURVES = Path(__file__).parents[1] / "tests" / "data" / "curves"
 RUNS, NOISE_SD, LIMIT_WATTS, POWER_WATTS = 16, 0.08, 70, 60

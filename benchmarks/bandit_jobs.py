@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from wattloop_planner.simulation.simulation_options import JobOptions, options_of_command
-from wattloop_planner.simulation.tasks import TraceFiles
+from wattloop_research.simulation.simulation_options import JobOptions, options_of_command
+from wattloop_research.simulation.tasks import TraceFiles
 
 TRACES = Path(__file__).parents[1] / "tests" / "data" / "zeus-traces"
 GPUS = ("a40", "v100")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.start_up_jobs import RECURRENCES, Attempt, Comparison, Kind
 from wattloop_planner.observations import Outcome
-from wattloop_planner.simulation.process_pool import map_in_processes
+from wattloop_research.simulation.process_pool import map_in_processes
 
 # A job that costs more than this over the reference is counted, and printed.
 MAX_RATIO = 1.03

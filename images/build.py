@@ -30,7 +30,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # The sources of Wattloop's wheel.
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "client", "operator", "agent", "planner", "simulator")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "client", "operator", "agent", "planner", "research", "simulator")
 # Versions and hashes of every wheel that images are made of.
 LOCK = REPOSITORY / "constraints-runtime.txt"
 DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")

@@ -15,7 +15,15 @@ from support.coming_from.ways import ROOT, rows_of
 
 SYSTEMS = ("Perseus and Lowtime", "Merak", "Automatic Bassoon", "Zeus", "The notebook")
 # Where a name of the right column may come from: not from pages or tests, which would only repeat it.
-SOURCES = ("client/**.py", "operator/**.py", "agent/**.py", "planner/**.py", "examples/**", "crds/*.yaml")
+SOURCES = (
+    "client/**.py",
+    "operator/**.py",
+    "agent/**.py",
+    "planner/**.py",
+    "research/**.py",
+    "examples/**",
+    "crds/*.yaml",
+)
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 # Values that a user replaces, or that PyTorch, the shell or the reader's own script gives.
 NOT_OURS = {"DIR", "FILE", "FOLDER", "DATA", "BASELINE", "MODEL", "N", "i", "job", "freqs_pipeline_00333", "torchrun"}
@@ -73,7 +81,7 @@ def test_each_module_and_its_names_can_be_imported() -> None:
         for names, module in re.findall(r"((?:`\w+`(?:, | and )?)+) of `(wattloop[a-z_.]*)`", ours)
         for name in re.findall(r"`(\w+)`", names)
     ]
-    assert ("wattloop_planner.frequency.files.recorded_run_file", "read_runs") in named
+    assert ("wattloop_research.frequency.files.recorded_run_file", "read_runs") in named
     for module, name in named:
         if module.startswith("wattloop.integrations"):
             # It needs a framework; tests/integrations use it.

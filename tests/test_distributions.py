@@ -14,7 +14,7 @@ import yaml
 from wattloop.installation import how_to_install
 
 ROOT = Path(__file__).parents[1]
-ROOTS = ("client", "operator", "agent", "planner", "simulator")
+ROOTS = ("client", "operator", "agent", "planner", "research", "simulator")
 VERSION = "0.1.0"
 REGISTRY = "registry.example:5000/team"
 SCRIPT = ROOT / "images" / "distributions.py"

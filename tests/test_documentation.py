@@ -172,14 +172,14 @@ def test_every_goal_of_make_that_a_page_shows_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
-    named = re.findall(
-        r"`((?:client|operator|agent|planner|simulator|tests|docs|helm|images|benchmarks)/[\w./-]+)`", page.read_text()
-    )
+    folders = "client|operator|agent|planner|research|simulator|tests|docs|helm|images|benchmarks"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text())
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 # What users run or read elsewhere: messages, --help, Events, the chart and its notes, alerts, schemas, examples.
-NAMING = ["client", "operator", "agent", "planner", "simulator", "helm", "crds", "images", "examples", "Makefile"]
+NAMING = ["client", "operator", "agent", "planner", "research", "simulator"]
+NAMING += ["helm", "crds", "images", "examples", "Makefile"]
 NAMED_PAGE = re.compile(r"""\bdocs/([\w/-]+\.md)(?:#([\w-]+)|, \\?"([^"\\]+)\\?")?""")
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 

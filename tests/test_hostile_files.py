@@ -24,9 +24,9 @@ for module in ("numpy", "rich.live", "wattloop_operator.local.live_view", "wattl
 for module in ("history_table", "history_sources"):
     importlib.import_module(f"wattloop_operator.history.{module}")
 for module in ("pipeline_emulation", "plan_folder", "replayed_steps"):
-    importlib.import_module(f"wattloop_planner.command_line.{module}")
+    importlib.import_module(f"wattloop_research.command_line.{module}")
 for module in ("frequency.files.recorded_run_file", "power_profile", "simulation.replayed_history", "simulation.tasks"):
-    importlib.import_module(f"wattloop_planner.{module}")
+    importlib.import_module(f"wattloop_research.{module}")
 
 pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(600)]
 

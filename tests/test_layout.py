@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOTS = ("client", "operator", "agent", "planner", "simulator")
+ROOTS = ("client", "operator", "agent", "planner", "research", "simulator")
 MAX_FILE_LINES = 500
 # One callback for each library of trainings, and the names of Zeus that `wattloop.compat.zeus` has to have.
 NAMES_OF_OTHER_LIBRARIES = {"Energy": 2, "Measurement": 2, "Time": 2, "WattloopCallback": 3}

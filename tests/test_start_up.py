@@ -15,7 +15,7 @@ from wattloop.commands.main import GROUP
 ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "tests/data/perseus/stage_profile/gpt3-175b+a100_sxm_bf16.csv"
 SUBCOMMANDS = sorted(entry.name for entry in entry_points(group=GROUP))
-PRODUCT = {"wattloop", "wattloop_operator", "wattloop_agent", "wattloop_planner", "nvml_simulator"}
+PRODUCT = {"wattloop", "wattloop_operator", "wattloop_agent", "wattloop_planner", "wattloop_research", "nvml_simulator"}
 # Runs commands in turn, then says with which code each ended, and which modules it has imported first.
 RUN = """\
 import json, sys

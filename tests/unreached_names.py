@@ -20,6 +20,7 @@ PACKAGES = {
     "wattloop_operator": "operator",
     "wattloop_agent": "agent",
     "wattloop_planner": "planner",
+    "wattloop_research": "research",
     "nvml_simulator": "simulator",
 }
 # Patterns of what libraries and users' code call, by who does. A pattern that matches no name is an error.
@@ -89,7 +90,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop_operator.api.checks.documents:BoundedScanner.scan_to_next_token",
     ),
     "jsonschema's formats": ("wattloop_operator.api.checks.schema_check:_is_time",),
-    "Matplotlib's artists": ("wattloop_planner.frequency.plots.drawing:Labels.draw",),
+    "Matplotlib's artists": ("wattloop_research.frequency.plots.drawing:Labels.draw",),
 }
 # Who registers a method with these calls it.
 REGISTERING_DECORATORS = {"field_validator", "model_validator", "model_serializer", "field_serializer"}

@@ -1,1 +1,1 @@
-"""Pure mathematics: the bandit over batch sizes, power limit selection, frequency plans, simulation on traces."""
+"""Pure mathematics: the bandit over batch sizes, and frequency plans."""

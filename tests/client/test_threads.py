@@ -89,7 +89,7 @@ def test_make_lint_refuses_a_thread_that_no_health_check_sees(tmp_path: Path) ->
 def named_threads() -> dict[str, str]:
     """The fixed part of the name of each thread that the product starts, with the file that does."""
     found: dict[str, str] = {}
-    for folder in ("client", "operator", "agent", "planner"):
+    for folder in ("client", "operator", "agent", "planner", "research"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if not isinstance(call, ast.Call) or len(call.args) < 2:

@@ -8,10 +8,5 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
-def power_profiles() -> Path:
-    return DATA / "power-profiles"
-
-
-@pytest.fixture
 def zeus_traces() -> Path:
     return DATA / "zeus-traces"

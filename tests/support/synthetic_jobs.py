@@ -7,11 +7,11 @@ from collections.abc import Callable
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.simulation.configurations import Curves
-from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace
-from wattloop_planner.simulation.simulated_attempt import Epoch
-from wattloop_planner.simulation.simulator import Scenario
-from wattloop_planner.simulation.traces import TracedWorkload, TrainingPath
+from wattloop_research.simulation.configurations import Curves
+from wattloop_research.simulation.job_trace import ConfigurationTrace, JobTrace
+from wattloop_research.simulation.simulated_attempt import Epoch
+from wattloop_research.simulation.simulator import Scenario
+from wattloop_research.simulation.traces import TracedWorkload, TrainingPath
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 TARGET = 0.9

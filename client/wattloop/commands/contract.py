@@ -1,7 +1,7 @@
 """The interface between the ``wattloop`` command and the packages that contribute subcommands.
 
 A package registers its subcommands in the entry-point group ``wattloop.commands``: ``simulate =
-"wattloop_planner.command_line.simulate:COMMAND"``. The module has all of a subcommand: its options, its
+"wattloop_research.command_line.simulate:COMMAND"``. The module has all of a subcommand: its options, its
 help, the checks of its arguments and what it does. It imports no slow module, so that ``--help`` and usage
 errors are fast: the function that runs the subcommand imports what it needs, so that a missing extra affects
 only that subcommand.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from wattloop.installation import how_to_install
 
 GROUP = "wattloop.commands"
-EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
+EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_research": "research"}
 
 
 def _accept(_: argparse.Namespace) -> None:

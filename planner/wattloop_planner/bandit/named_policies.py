@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wattloop.errors import UsageError
@@ -22,26 +22,20 @@ def _zeus(**settings: Any) -> Policy:
     return ZeusPolicy(**settings)
 
 
-def _grid(**settings: Any) -> Policy:
-    from wattloop_planner.bandit.grid_policy import GridPolicy  # noqa: PLC0415 - needs NumPy
-
-    return GridPolicy(**settings)
-
-
 # Imports are deferred: commands that list the names, and an operator without jobs, need no NumPy.
 POLICIES: dict[str, Callable[..., Policy]] = {
     "thompsonSampling": _thompson_sampling,
     "zeus": _zeus,
-    "grid": _grid,
     "default": FixedPolicy,
 }
 
 
-def policy_named(name: str, **settings: Any) -> Policy:
+def policy_named(name: str, policies: Mapping[str, Callable[..., Policy]] = POLICIES, /, **settings: Any) -> Policy:
     """Create the policy with this name.
 
     Args:
-        name: ``thompsonSampling``, ``zeus``, ``grid`` or ``default``.
+        name: ``thompsonSampling``, ``zeus`` or ``default``.
+        policies: The policies by name; a laboratory may have more.
         **settings: Settings of the policy's class. All have ``crash_budget``; the first two have ``window``.
 
     Raises:
@@ -51,9 +45,9 @@ def policy_named(name: str, **settings: Any) -> Policy:
         >>> policy_named("zeus", window=5)
         ZeusPolicy(window=5, beta=2.0, crash_budget=3, overlap=<Overlap.POSTERIOR: 'posterior'>)
     """
-    if name not in POLICIES:
-        raise UsageError(f"unknown policy {name!r}; the policies are: {', '.join(POLICIES)}")
+    if name not in policies:
+        raise UsageError(f"unknown policy {name!r}; the policies are: {', '.join(policies)}")
     try:
-        return POLICIES[name](**settings)
+        return policies[name](**settings)
     except TypeError as error:
         raise UsageError(f"invalid settings {settings} of policy {name}: {error}") from error

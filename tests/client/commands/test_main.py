@@ -131,10 +131,10 @@ def test_an_unknown_subcommand_is_an_error_that_lists_the_subcommands(
 def test_an_entry_point_without_its_extra_is_an_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", command_line.GROUP)
+    entry = EntryPoint("plan", "wattloop_research.no_such_module:COMMAND", command_line.GROUP)
     monkeypatch.setattr(command_line, "entry_points", lambda group: [entry])
     assert command_line.main(["plan"]) == 1
-    assert how_to_install("planner") in capsys.readouterr().err
+    assert how_to_install("research") in capsys.readouterr().err
 
 
 def test_a_module_that_a_running_subcommand_lacks_is_an_error_that_names_the_extra(

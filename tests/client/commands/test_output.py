@@ -16,7 +16,7 @@ from wattloop.commands.output import console, printable_streams
 from wattloop.files.csv_table import read_table, write_csv_table
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("client", "operator", "agent", "planner")
+PACKAGES = ("client", "operator", "agent", "planner", "research")
 HOSTILE = "a\x1b[2Jb\x9b31mc\rd\x07\u202ee\u2028f"
 ESCAPED = "a\\x1b[2Jb\\x9b31mc\\rd\\x07\\u202ee\\u2028f"
 # Programs that pass bytes to the process that started them.

@@ -27,7 +27,7 @@ from wattloop.pipeline.limit_holder import LimitHolder
 from wattloop.pipeline.limit_series import BaselineOptions, LimitSeries, global_limits, stage_series
 from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_messages import Directive
-from wattloop_planner.frequency.files.recorded_run_file import read_runs
+from wattloop_research.frequency.files.recorded_run_file import read_runs
 
 NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
 GLOBAL = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+ZeusGlobalPowerLimit"

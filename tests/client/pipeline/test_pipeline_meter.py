@@ -21,9 +21,9 @@ from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive, RankReport
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison
-from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.recorded_runs import run_summary
+from wattloop_research.frequency.files.recorded_run_file import read_runs
+from wattloop_research.frequency.recorded_runs import run_summary
 
 UUID = "GPU-1"
 

@@ -18,7 +18,7 @@ from support.agents.simulated_node import simulated_node
 from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.pipeline import Pipeline
-from wattloop_planner.frequency.files.recorded_run_file import read_runs
+from wattloop_research.frequency.files.recorded_run_file import read_runs
 
 pytestmark = pytest.mark.long
 

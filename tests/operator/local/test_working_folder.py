@@ -8,7 +8,14 @@ import pytest
 from support.local_runs.local_runs import TRAINING, LocalJob
 from wattloop.commands.blas_threads import VARIABLE
 
-PACKAGES = ("wattloop", "wattloop_agent", "wattloop_operator", "wattloop_planner", "nvml_simulator")
+PACKAGES = (
+    "wattloop",
+    "wattloop_agent",
+    "wattloop_operator",
+    "wattloop_planner",
+    "wattloop_research",
+    "nvml_simulator",
+)
 # The script is read from its own folder, as Python does for every script.
 BESIDE = "import beside_the_script\n"
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
+from wattloop_research.simulation.policies import policy_named
 
 SIZES, DEFAULT = (16, 32, 64, 128, 256), 64
 OUTCOMES = st.sampled_from((Outcome.REACHED, Outcome.REACHED, Outcome.EXHAUSTED, Outcome.STOPPED, Outcome.CRASHED))

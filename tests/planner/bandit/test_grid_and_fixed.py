@@ -4,10 +4,10 @@ import pytest
 
 from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.grid_policy import GridPolicy
-from wattloop_planner.bandit.named_policies import POLICIES, policy_named
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
+from wattloop_research.simulation.grid_policy import GridPolicy
+from wattloop_research.simulation.policies import POLICIES, policy_named
 
 CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
 ContextAfter = Callable[..., DecisionContext]

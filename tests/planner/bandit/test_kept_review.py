@@ -12,9 +12,9 @@ from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.trial_value import knowledge_gain
-from wattloop_planner.simulation.job_trace import job_trace
-from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
+from wattloop_research.simulation.job_trace import job_trace
+from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
 WORKLOAD = TracedWorkload("movielens-1m", "ncf", "adam")

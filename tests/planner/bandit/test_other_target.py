@@ -8,12 +8,12 @@ import pytest
 
 from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Outcome
+from wattloop_research.simulation.grid_policy import GridPolicy
 
 Context = Callable[..., DecisionContext]
 SIZES = (16, 32, 64, 128)

@@ -18,10 +18,10 @@ from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObs
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.simulation.simulation_options import options_of_command
-from wattloop_planner.simulation.simulation_summary import costs_by_recurrence
-from wattloop_planner.simulation.simulator import simulate
-from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
+from wattloop_research.simulation.simulation_options import options_of_command
+from wattloop_research.simulation.simulation_summary import costs_by_recurrence
+from wattloop_research.simulation.simulator import simulate
+from wattloop_research.simulation.tasks import TraceFiles, tasks_of
 
 SPACE = ConfigurationSpace((16, 32, 64, 128), 64)
 

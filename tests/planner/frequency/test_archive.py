@@ -13,7 +13,6 @@ from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
 from wattloop.errors import InputError
 from wattloop.pipeline.instruction import Instruction
-from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.files import archive as archives
 from wattloop_planner.frequency.files.archive import (
     PlanArchive,
@@ -28,6 +27,7 @@ from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import evaluate, plan_settings
 from wattloop_planner.frequency.pipeline.schedules import Interleaved
 from wattloop_planner.frequency.solver.planning import plan_pipeline
+from wattloop_research.frequency.baselines import max_frequency
 
 
 def packed(text: bytes) -> bytes:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from support.pipelines.random_pipelines import problems, randomly
 from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.choice_rules import (
     ChosenPoint,
     CostRule,
@@ -21,6 +20,7 @@ from wattloop_planner.frequency.choice_rules import (
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
 from wattloop_planner.frequency.solver.planning import plan_pipeline
+from wattloop_research.frequency.baselines import max_frequency
 
 PLANS = [Realised(1.4, 99.0), Realised(1.2, 90.0), Realised(1.1, 92.0), Realised(1.0, 100.0), Realised(0.9, 120.0)]
 MAX_CLOCKS = Realised(1.0, 150.0)

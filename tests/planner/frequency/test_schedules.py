@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from wattloop.errors import UsageError
-from wattloop_planner.command_line.pipeline_options import INTERLEAVED, SCHEDULE_NAMES
 from wattloop_planner.frequency.pipeline.graph import MAX_OPERATIONS, OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.schedules import (
     BACKWARD,
@@ -20,6 +19,7 @@ from wattloop_planner.frequency.pipeline.schedules import (
     OneForwardOneBackward,
     Schedule,
 )
+from wattloop_research.command_line.pipeline_options import INTERLEAVED, SCHEDULE_NAMES
 
 SIZES = [(1, 1), (2, 1), (4, 9), (8, 24)]
 EVERY = [

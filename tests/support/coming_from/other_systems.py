@@ -26,7 +26,7 @@ HISTORY = Elsewhere(
 MONITOR = Elsewhere("tests/agent/test_gpus_without_counter.py::test_the_command_monitor_integrates_and_shows_the_bound")
 STREAM = Elsewhere("tests/agent/test_gpus_without_counter.py::test_subscribers_get_power_at_their_interval")
 FORMATS = Elsewhere(
-    "tests/planner/commands/test_documented_formats.py::test_the_command_of_an_example_reads_the_files_of_the_page"
+    "tests/research/commands/test_documented_formats.py::test_the_command_of_an_example_reads_the_files_of_the_page"
 )
 ZEUS_LIMITS = Elsewhere(
     "tests/client/compat/test_zeus_power_limit.py::"
@@ -112,7 +112,7 @@ BASSOON: dict[str, Way] = {
         "tests/integrations/test_huggingface.py::test_a_stop_by_the_operator_ends_the_training_after_the_epoch"
     ),
     "zeus2.master_lr": Elsewhere(
-        "tests/planner/simulation/test_simulated_parameters.py::test_the_policy_finds_the_best_configuration"
+        "tests/research/simulation/test_simulated_parameters.py::test_the_policy_finds_the_best_configuration"
     ),
     "train_lr.py": EXAMPLE,
     "zeus2.shufflenetv2": EXAMPLE,
@@ -170,27 +170,27 @@ ZEUS: dict[str, Way] = {
     "zeus._legacy.simulate": FORMATS,
     "its simulate_one_job": FORMATS,
     "its simulate_one_alibaba_group": Elsewhere(
-        "tests/planner/simulation/test_arrivals_command.py::"
+        "tests/research/simulation/test_arrivals_command.py::"
         "test_the_totals_compare_with_the_default_on_the_same_arrivals"
     ),
     "the assignment of groups": Elsewhere(
-        "tests/planner/simulation/test_arrivals_command.py::test_a_clusters_trace_is_assigned_by_duration_and_simulated"
+        "tests/research/simulation/test_arrivals_command.py::test_a_clusters_trace_is_assigned_by_duration_and_simulated"
     ),
     "zeus._legacy.job": Elsewhere(
-        "tests/planner/simulation/test_simulate_command.py::test_a_jobs_file_overrides_the_options_of_the_command_line"
+        "tests/research/simulation/test_simulate_command.py::test_a_jobs_file_overrides_the_options_of_the_command_line"
     ),
     "zeus._legacy.policy.mab": Elsewhere(
-        "tests/planner/commands/test_replay_command.py::test_zeus_shows_stage_decision_and_posterior_of_each_step"
+        "tests/research/commands/test_replay_command.py::test_zeus_shows_stage_decision_and_posterior_of_each_step"
     ),
     "zeus._legacy.policy.optimizer: PruningGTSBatchSizeOptimizer": Elsewhere(
-        "tests/planner/commands/test_replay_command.py::test_one_arm_left_is_decided"
+        "tests/research/commands/test_replay_command.py::test_one_arm_left_is_decided"
     ),
     "its concurrency": Elsewhere(
-        "tests/planner/simulation/test_overlapping_recurrences.py::"
+        "tests/research/simulation/test_overlapping_recurrences.py::"
         "test_one_recurrence_at_a_time_is_simulated_as_in_sequence"
     ),
     "zeus._legacy.policy.optimizer: JITPowerLimitOptimizer": Elsewhere(
-        "tests/planner/simulation/test_simulate_command.py::test_the_first_attempt_is_the_profiled_default"
+        "tests/research/simulation/test_simulate_command.py::test_the_first_attempt_is_the_profiled_default"
     ),
     "summary_train.csv": FORMATS,
 }

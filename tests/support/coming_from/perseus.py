@@ -16,7 +16,7 @@ BY_HAND = Elsewhere(
     "tests/client/pipeline/test_local_profile.py::test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it"
 )
 EXPORT = Elsewhere(
-    "tests/planner/commands/test_profile_command.py::test_an_export_becomes_a_profile_that_plans_the_pipeline"
+    "tests/research/commands/test_profile_command.py::test_an_export_becomes_a_profile_that_plans_the_pipeline"
 )
 # An iteration of one stage at free clocks: no agent is needed.
 ITERATION = """
@@ -47,14 +47,14 @@ WAYS: dict[str, Way] = {
     ),
     "InstructionProfiler of the server": BY_HAND,
     "InstructionProfiler: minimum_power_state": Elsewhere(
-        "tests/planner/commands/test_profile_command.py::test_clocks_at_which_no_instruction_saves_are_left_out"
+        "tests/research/commands/test_profile_command.py::test_clocks_at_which_no_instruction_saves_are_left_out"
     ),
     "merak/scripts/generate_profile_csv.py": commands(
         "pipeline profile --from @profiled --output @found.csv", makes=("found.csv",)
     ),
     "its --profile_dir, --num_microbatches": EXPORT,
     "its warmup_iters": Elsewhere(
-        "tests/planner/commands/test_profile_command.py::test_rounds_that_warm_up_are_left_out"
+        "tests/research/commands/test_profile_command.py::test_rounds_that_warm_up_are_left_out"
     ),
     "instructions-N.csv, time-energy-N.csv": EXPORT,
     "PointSolution of the server, with a folder": SERIES,

@@ -20,13 +20,13 @@ from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_literals import parse_literal
 from wattloop.pipeline.rank_plan_file import given_plan
-from wattloop_planner.frequency.files.plan_file import knobs_of_plan, read_plan, write_plan
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import evaluate
 from wattloop_planner.frequency.pipeline.profile_file import read_blocking_power, read_gpu_product, read_profile
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
-from wattloop_planner.frequency.pipeline.user_graph import read_graph
+from wattloop_research.frequency.files.plan_file import knobs_of_plan, read_plan, write_plan
+from wattloop_research.frequency.user_graph import read_graph
 
 STAGES = MICROBATCHES = 2
 BLOCKING_WATTS = 80.0

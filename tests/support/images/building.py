@@ -20,7 +20,7 @@ SOURCES = tuple(
     REPOSITORY / name
     for name in (
         *("images", "pyproject.toml", "setup.py", "constraints-runtime.txt"),
-        *("client", "operator", "agent", "planner", "simulator"),
+        *("client", "operator", "agent", "planner", "research", "simulator"),
         "examples/digits",
     )
 )

@@ -31,6 +31,7 @@ PACKAGES = [
     "operator/wattloop_operator",
     "agent/wattloop_agent",
     "planner/wattloop_planner",
+    "research/wattloop_research",
     "simulator/nvml_simulator",
 ]
 NOT_COPIED = (".git", ".venv*", "build", "dist", "__pycache__", "demo-output", "fuzz-output", ".*_cache")

@@ -17,7 +17,14 @@ from pathlib import Path
 import coverage
 import pytest
 
-PACKAGES = ("wattloop", "wattloop_operator", "wattloop_agent", "wattloop_planner", "nvml_simulator")
+PACKAGES = (
+    "wattloop",
+    "wattloop_operator",
+    "wattloop_agent",
+    "wattloop_planner",
+    "wattloop_research",
+    "nvml_simulator",
+)
 CONFIGURATION = """\
 [run]
 data_file = {folder}/.coverage

@@ -8,7 +8,7 @@ from support.reader_pages.pages import BLOCKS, Block
 
 FRAMEWORKS = "tests/integrations/test_examples.py::test_each_line_that_the_page_adds_is_a_line_of_its_example"
 FORMATS = (
-    "tests/planner/commands/test_documented_formats.py::test_the_command_of_an_example_reads_the_files_of_the_page"
+    "tests/research/commands/test_documented_formats.py::test_the_command_of_an_example_reads_the_files_of_the_page"
 )
 BY_HAND = "tests/client/pipeline/test_local_profile.py::test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it"
 TORCH = "tests/integrations/test_page_blocks.py::test_a_block_with_pytorch_runs"

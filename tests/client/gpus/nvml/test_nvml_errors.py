@@ -133,7 +133,7 @@ def test_the_module_imports_without_pynvml() -> None:
 
 def test_no_other_module_imports_pynvml() -> None:
     root = Path(wattloop.__file__).parents[2]
-    packages = [root / folder for folder in ("client", "operator", "agent", "planner", "simulator")]
+    packages = [root / folder for folder in ("client", "operator", "agent", "planner", "research", "simulator")]
     importers = {
         file.relative_to(root).as_posix()
         for package in packages

@@ -20,9 +20,9 @@ from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
-from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.files.archive import archive_of, write_archive
 from wattloop_planner.frequency.solver.planning import plan_pipeline
+from wattloop_research.frequency.baselines import max_frequency
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests" / "valid"
 JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")

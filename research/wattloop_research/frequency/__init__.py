@@ -1,0 +1,1 @@
+"""Experiments with frequency plans: their files, baselines, emulation, evaluation and pictures."""

@@ -1,0 +1,1 @@
+"""Files of plans, and what was measured of them, in Perseus' forms."""
