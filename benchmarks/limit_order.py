@@ -32,8 +32,8 @@ from wattloop.power.selectors import (
     comparison,
 )
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
-from wattloop.power.sequential_profiling import SequentialProfiling
 from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
+from wattloop.run.limit_choice import MAX_WINDOWS_PER_LIMIT
 from wattloop.wire.training_messages import LimitMeasurement
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -99,7 +99,7 @@ def one_pass(gpu: HotGpu, limits: Sequence[float]) -> list[MeasuredLimit]:
 
 def of_a_run_on(gpu: HotGpu, selector: Selector) -> tuple[float, float]:
     """The limit that a run chooses, and the seconds of its windows."""
-    profiling = SequentialProfiling(LIMITS, 1, selector)
+    profiling = SequentialDesign(LIMITS, 1, selector, max_windows=MAX_WINDOWS_PER_LIMIT * len(LIMITS))
     begin = gpu.totals().time_seconds
     while not profiling.finished:
         gpu.machine.set_power_limit_as_another_actor(0, profiling.limit_watts)
@@ -250,7 +250,8 @@ def of_a_run(
     noise = random.Random(seed)
     by_limit = {each.power_limit_watts: each for each in profile}
     limits = tuple(sorted(by_limit, reverse=True))
-    profiling = SequentialProfiling(limits, 1, selector) if repeats else _OnePass(limits)
+    max_windows = MAX_WINDOWS_PER_LIMIT * len(limits)
+    profiling = SequentialDesign(limits, 1, selector, max_windows=max_windows) if repeats else _OnePass(limits)
     energy = seconds = 0.0
     step_noise = window_noise * math.sqrt(STEPS_OF_WINDOW)
     while not profiling.finished:

@@ -72,7 +72,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "*Handler.emit",
         "wattloop_operator.local.display:_FirstOfEach.filter",
     ),
-    "urllib's handlers": ("wattloop.wire.unix_http:UnixHandler.http_open",),
+    "urllib's handlers": ("wattloop.wire.operator_api:UnixHandler.http_open",),
     "http.server and socketserver": (
         "*:_Handler.do_GET",
         "*:BoundedHandler.*",

@@ -1,4 +1,4 @@
-"""Checks of the arguments that a script passes, whose errors say what was meant."""
+"""Checks of the arguments that a script passes: each raises `UsageError`, whose text says what was meant."""
 
 from __future__ import annotations
 
@@ -12,15 +12,6 @@ from wattloop.printable import short_repr
 
 def whole_number(value: object, name: str, minimum: int = 1, maximum: int | None = None) -> int:
     """The argument as an int, of any integer type.
-
-    Args:
-        value: The argument.
-        name: What it is, for the error.
-        minimum: The lowest value allowed.
-        maximum: The highest value allowed; default: any.
-
-    Raises:
-        UsageError: It is no whole number, or out of range.
 
     Example:
         >>> whole_number(8, "the batch size")
@@ -43,16 +34,6 @@ def whole_number(value: object, name: str, minimum: int = 1, maximum: int | None
 def number_between(value: object, name: str, minimum: float, maximum: float, expected: str) -> float:
     """The argument as a finite float, of any real type.
 
-    Args:
-        value: The argument.
-        name: What it is, for the error.
-        minimum: The lowest value allowed.
-        maximum: The highest value allowed.
-        expected: What it must be, for the error.
-
-    Raises:
-        UsageError: It is no finite number, or out of range.
-
     Example:
         >>> number_between(2, "eta", 0, 1, "from 0 to 1")
         Traceback (most recent call last):
@@ -71,9 +52,6 @@ def number_between(value: object, name: str, minimum: float, maximum: float, exp
 
 def gpu_names(value: object) -> tuple[int | str, ...] | None:
     """The GPUs that a script chose: indices and UUIDs; None if it chose none.
-
-    Raises:
-        UsageError: It is something else, such as one index instead of a list.
 
     Example:
         >>> gpu_names([0, "GPU-1"])

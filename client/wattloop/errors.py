@@ -28,8 +28,6 @@ class InputError(WattloopError):
 
     Attributes:
         source: The file, or the object as namespace/name.
-        found: The value found.
-        expected: The value expected.
         line: 1-based line in the file, if known.
         column: 1-based column, or the name of a table's column, if known.
 

@@ -10,12 +10,7 @@ import sys
 
 
 def how_to_install(extra: str = "", python: str = sys.executable) -> str:
-    """The next step for a missing dependency: a command where the origin is known.
-
-    Args:
-        extra: An extra of Wattloop; empty: Wattloop alone.
-        python: The Python to install it for.
-    """
+    """The next step for a missing dependency, an extra or Wattloop alone: a command where the origin is known."""
     requirement = _requirement(f"[{extra}]" if extra else "", here=python == sys.executable)
     if requirement is None:
         wanted = f"the extra [{extra}] of Wattloop" if extra else "Wattloop"

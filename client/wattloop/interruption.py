@@ -42,31 +42,18 @@ class Interrupted(KeyboardInterrupt):
     """The program was asked to end. Raised once, at a safe point of the main thread."""
 
 
-class _Requests:
-    """Counts signals in one thread, to tell a second request from repeats of the first."""
-
-    def __init__(self) -> None:
-        self._first_at: float | None = None
-
-    def ends_at_once(self, *, is_deferred: bool) -> bool:
-        """Count a signal; returns whether the process must end at once."""
-        now = time.monotonic()
-        if self._first_at is None:
-            self._first_at = now
-        return not is_deferred or now - self._first_at >= SAME_REQUEST_SECONDS
-
-
 class _Interruption:
     """The handlers of one process, and the thread that wakes waits."""
 
-    def __init__(self) -> None:
-        self.title = "wattloop"
+    def __init__(self, title: str) -> None:
+        self.title = title
         self.deferrals = 0
         self.signal_number: int | None = None
         self.accepted = False
         self.wakers: list[Callable[[], object]] = []
         self.cleanups: list[Callable[[], object]] = []
-        self._handler_requests, self._thread_requests = _Requests(), _Requests()
+        # When the handler, and when the thread, got the first signal.
+        self._first_seconds: dict[str, float] = {}
         self._stopped = threading.Event()
         self._reading, self._writing = (_above_streams(end) for end in os.pipe())
         os.set_blocking(self._writing, False)
@@ -74,12 +61,12 @@ class _Interruption:
             each: signal.signal(each, self._handle) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN
         }
         self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        self._thread = self._started_thread()
+        self.start_thread()
 
-    def _started_thread(self) -> WatchedThread:
-        thread = WatchedThread(self._watch, "wattloop-interruption")
-        thread.start()
-        return thread
+    def start_thread(self) -> None:
+        """Start the thread."""
+        self._thread = WatchedThread(self._watch, "wattloop-interruption")
+        self._thread.start()
 
     def end_thread(self) -> None:
         """End the thread; bytes of later signals wait in the pipe for the next thread."""
@@ -87,37 +74,36 @@ class _Interruption:
         os.write(self._writing, END_OF_THREAD)
         self._thread.join()
 
-    def start_thread(self) -> None:
-        """Start a new thread."""
-        self._thread = self._started_thread()
-
     def remove(self) -> None:
         """Restore the previous handlers."""
         for each, handler in self._handlers.items():
             signal.signal(each, handler)
         signal.set_wakeup_fd(self._wakeup)
-        self._thread.release()
         self._stopped.set()
+        self.end_thread()
         os.close(self._writing)
-        self._thread.join()
         os.close(self._reading)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         # Runs in the main thread at any instruction, so it must not take a lock or raise.
-        self.signal_number = self.signal_number or number
-        if self._handler_requests.ends_at_once(is_deferred=self.deferrals > 0):
+        if self._ends_at_once("handler", number):
             self._end_at_once()
 
     def _watch(self) -> None:
         while (byte := os.read(self._reading, 1)) and byte != END_OF_THREAD:
             if byte[0] not in self._handlers:
                 continue
-            self.signal_number = self.signal_number or byte[0]
-            ends = self._thread_requests.ends_at_once(is_deferred=self.deferrals > 0)
+            ends = self._ends_at_once("thread", byte[0])
             for wake in list(self.wakers):
                 wake()
             if ends and not self._stopped.wait(MAX_HANDLER_DELAY_SECONDS):
                 self._end_at_once()
+
+    def _ends_at_once(self, receiver: str, number: int) -> bool:
+        """Count a signal; returns whether the process must end, for a second request or without work that has begun."""
+        self.signal_number = self.signal_number or number
+        now = time.monotonic()
+        return now - self._first_seconds.setdefault(receiver, now) >= SAME_REQUEST_SECONDS or not self.deferrals
 
     def _end_at_once(self) -> None:
         for cleanup in reversed(self.cleanups):
@@ -137,45 +123,33 @@ class _Process:
 
 
 def install(title: str = "wattloop") -> None:
-    """Handle the signals until the process ends.
-
-    Args:
-        title: Name of the program, for the message of an immediate end.
-    """
+    """Handle the signals until the process ends; the title names the program when it ends at once."""
     if _Process.now is None:
-        _Process.now = _Interruption()
+        _Process.now = _Interruption(title)
     _Process.now.title = title
 
 
 @contextlib.contextmanager
 def handled(title: str = "wattloop") -> Iterator[None]:
-    """Handle the signals during a block. No effect outside the main thread, or if they are handled already.
+    """Handle the signals during a block; if they are handled already, only the title changes.
 
-    Args:
-        title: Name of the program, for the message of an immediate end.
+    No effect outside the main thread.
     """
-    if _Process.now is not None or not _in_main_thread():
-        yield
-        return
-    install(title)
+    installs = _Process.now is None and _in_main_thread()
+    if _in_main_thread():
+        install(title)
     try:
         yield
     finally:
-        if _Process.now is not None:
+        if installs and _Process.now is not None:
             _Process.now.remove()
-        _Process.now = None
+            _Process.now = None
 
 
 def ignore_signals() -> None:
     """Ignore the signals, at the end of a process whose exit code is known."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-
-
-def set_title(title: str) -> None:
-    """Set the name of the program, for the message of an immediate end."""
-    if _Process.now is not None:
-        _Process.now.title = title
 
 
 @contextlib.contextmanager
@@ -207,14 +181,13 @@ def without_thread() -> Iterator[None]:
     after it.
     """
     state = _Process.now
-    if state is None:
-        yield
-        return
-    state.end_thread()
+    if state is not None:
+        state.end_thread()
     try:
         yield
     finally:
-        state.start_thread()
+        if state is not None:
+            state.start_thread()
 
 
 @contextlib.contextmanager
@@ -225,15 +198,12 @@ def cleanup_on_exit(cleanup: Callable[[], object]) -> Iterator[None]:
         cleanup: Called at an arbitrary instruction of the block, so it must not take a lock. Its
             `OSError` is ignored.
     """
-    state = _Process.now
-    if state is None:
-        yield
-        return
-    state.cleanups.append(cleanup)
+    cleanups = [] if _Process.now is None else _Process.now.cleanups
+    cleanups.append(cleanup)
     try:
         yield
     finally:
-        state.cleanups.remove(cleanup)
+        cleanups.remove(cleanup)
 
 
 @contextlib.contextmanager
@@ -243,17 +213,14 @@ def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
     Args:
         wake: Called from another thread, possibly several times; must be idempotent.
     """
-    state = _Process.now
-    if state is None:
-        yield
-        return
-    state.wakers.append(wake)
+    wakers = [] if _Process.now is None else _Process.now.wakers
+    wakers.append(wake)
     try:
-        if state.signal_number is not None:
+        if requested():
             wake()
         yield
     finally:
-        state.wakers.remove(wake)
+        wakers.remove(wake)
 
 
 def requested() -> bool:
@@ -307,15 +274,17 @@ def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -
     Raises:
         Interrupted: The program was asked to end; `call` has returned.
     """
+    # Deferred: few commands wait for a process.
+    from concurrent.futures import Future  # noqa: PLC0415
+
     woken = threading.Event()
-    results: list[Result] = []
-    errors: list[BaseException] = []
+    done: Future[Result] = Future()
 
     def run() -> None:
         try:
-            results.append(call())
+            done.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            errors.append(error)
+            done.set_exception(error)
         finally:
             woken.set()
 
@@ -323,14 +292,12 @@ def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -
     thread.start()
     with wake_on_request(woken.set):
         woken.wait()
-    if not (results or errors) and accept_request():
+    if not done.done() and accept_request():
         cancel()
         thread.join()
         raise Interrupted
     thread.join()
-    for error in errors:
-        raise error
-    return results[0]
+    return done.result()
 
 
 def _above_streams(descriptor: int) -> int:

@@ -22,15 +22,10 @@ def ascii_text(text: str, limit: int) -> str:
 
 
 def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
-    r"""The text with each unprintable character escaped, truncated to a limit.
+    r"""The text with each unprintable character escaped; beyond the limit an ellipsis, but no escape is cut.
 
     Unprintable are control characters (line ends and the escape character of terminal sequences among
     them), line and paragraph separators, bidirectional controls, and lone surrogates.
-
-    Args:
-        text: The untrusted text.
-        limit: Maximum number of characters of the text; an ellipsis replaces the rest. An escape is
-            never cut.
 
     Example:
         >>> printable("NVIDIA H200")

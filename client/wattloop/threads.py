@@ -1,13 +1,4 @@
-"""Starts the threads of a process, and names those that have ended although nobody ended them.
-
-A process whose thread has died looks well, and that thread's work is not done any more. So every thread is started
-here, as one of two kinds:
-
-- A `WatchedThread` does a part of the process's work. Its end before its owner released it is a reason to restart the
-  process: `problem` names it, and the health checks of the operator and of the agent ask for it.
-- A `TaskThread` does one piece of work for one owner, such as reading one training's log. Its exception is logged, and
-  ends nothing else.
-"""
+"""Starts the threads of a process, and names those that have ended by themselves (docs/internals/threads.md)."""
 
 from __future__ import annotations
 
@@ -22,12 +13,7 @@ _lock = threading.Lock()
 
 
 def watch(name: str, check: Check) -> Callable[[], None]:
-    """Ask a part of the process for its problem at each health check, until the returned function is called.
-
-    Args:
-        name: Name of the part.
-        check: Called from any thread.
-    """
+    """Ask a part of the process for its problem, from any thread, until the returned function is called."""
     entry = object()
     with _lock:
         _watched[entry] = (name, check)
@@ -60,7 +46,7 @@ class WatchedThread(threading.Thread):
         self._may_return = may_return
         self._ended = False
         self._failure = ""
-        self._release: Callable[[], None] = _nothing
+        self._release: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Start the thread, and watch it from now on."""
@@ -92,12 +78,7 @@ class WatchedThread(threading.Thread):
 
 
 class TaskThread(threading.Thread):
-    """A daemon thread that does one piece of work and ends; its exception is logged, and ends nothing else.
-
-    Args:
-        run: What it does.
-        name: Its name, in the log.
-    """
+    """A daemon thread that does one piece of work and ends; its exception is logged, and ends nothing else."""
 
     def __init__(self, run: Callable[[], object], name: str) -> None:
         super().__init__(target=run, name=name, daemon=True)
@@ -108,10 +89,6 @@ class TaskThread(threading.Thread):
             super().run()
         except Exception:  # noqa: BLE001 - it is logged there
             _log_failure(self.name)
-
-
-def _nothing() -> None:
-    """Release nothing: the thread was never started."""
 
 
 def _log_failure(name: str) -> None:

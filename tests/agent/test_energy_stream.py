@@ -6,8 +6,8 @@ import time
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
+from wattloop.energy_monitor.sources import AgentSource
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop.gpus.agent.answers import entry_of
 

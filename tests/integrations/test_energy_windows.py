@@ -3,7 +3,7 @@
 import torch
 
 from wattloop import EnergyMonitor
-from wattloop.energy_monitor.synchronization import synchronization
+from wattloop.energy_monitor.energy_monitor import synchronization
 
 
 def test_pytorch_without_cuda_is_not_waited_for() -> None:

@@ -30,7 +30,7 @@ from wattloop.commands.main import main
 from wattloop.errors import UsageError
 from wattloop.integrations.pytorch_training_probe import TrainingProbe
 from wattloop.run.probe_grid import ProbedConfiguration, ProbePlan
-from wattloop.wire.probe_messages import ProbeReport
+from wattloop.wire.training_messages import ProbeReport
 
 pytestmark = pytest.mark.integrations
 

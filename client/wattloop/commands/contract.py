@@ -1,10 +1,7 @@
 """The interface between the ``wattloop`` command and the packages that contribute subcommands.
 
-A package registers its subcommands in the entry-point group ``wattloop.commands``: ``simulate =
-"wattloop_research.command_line.simulate:COMMAND"``. The module has all of a subcommand: its options, its
-help, the checks of its arguments and what it does. It imports no slow module, so that ``--help`` and usage
-errors are fast: the function that runs the subcommand imports what it needs, so that a missing extra affects
-only that subcommand.
+A package registers its subcommands in the entry-point group ``wattloop.commands``. The module of one imports nothing
+slow, so that ``--help`` and usage errors are fast: the function that runs it imports what it needs.
 """
 
 from __future__ import annotations
@@ -17,10 +14,6 @@ from wattloop.installation import how_to_install
 
 GROUP = "wattloop.commands"
 EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_research": "research"}
-
-
-def _accept(_: argparse.Namespace) -> None:
-    """Accept every combination of arguments."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +36,11 @@ class Command:
     example: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
-    check: Callable[[argparse.Namespace], None] = _accept
+    check: Callable[[argparse.Namespace], None] = lambda _: None
 
 
 def subcommand_parser(title: str, command: Command) -> argparse.ArgumentParser:
-    """The parser of a subcommand.
-
-    Args:
-        title: How it is called, such as `wattloop history`.
-        command: The subcommand.
-    """
+    """The parser of a subcommand."""
     parser = argparse.ArgumentParser(
         prog=title,
         description=command.description,
@@ -65,11 +53,6 @@ def subcommand_parser(title: str, command: Command) -> argparse.ArgumentParser:
 
 
 def missing_module(module: str, error: ModuleNotFoundError) -> str:
-    """The message for a missing module: its name, and how to install the extra that has it.
-
-    Args:
-        module: The module of the command.
-        error: The error of its import.
-    """
+    """The message for a missing module: its name, and how to install the extra that has it."""
     extra = EXTRAS.get(module.partition(".")[0], "operator")
     return f"needs the module {error.name}, which is not installed; {how_to_install(extra)}"

@@ -10,11 +10,10 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 
 from wattloop import interruption
-from wattloop.commands.blas_threads import use_one_thread
 from wattloop.commands.contract import GROUP, Command, missing_module, subcommand_parser
 from wattloop.commands.output import printable_streams
 from wattloop.errors import InputError, OperationError, UsageError
@@ -78,11 +77,16 @@ def _main(arguments: list[str], program: str) -> int:
     if name not in found:
         known = ", ".join(sorted(found)) or "none is installed"
         return _print_error(f"{program}: unknown subcommand {name!r}; the subcommands are: {known}", EXIT_USAGE)
-    return _run(f"{program} {name}", found[name], rest)
+    title = f"{program} {name}"
+    with interruption.handled(title):
+        return _exit_code(title, lambda: _subcommand(title, found[name], rest))
 
 
 def _overview(arguments: list[str], found: dict[str, EntryPoint], program: str) -> int:
-    every_day, laboratory = (_lines(group, found) for group in (EVERY_DAY, LABORATORY))
+    every_day, laboratory = (
+        "\n".join(f"  {name:10} {summary}" for name, summary in group.items() if name in found)
+        for group in (EVERY_DAY, LABORATORY)
+    )
     parser = argparse.ArgumentParser(
         prog=program,
         description="Lowers the energy and time of recurring training jobs.",
@@ -96,15 +100,6 @@ def _overview(arguments: list[str], found: dict[str, EntryPoint], program: str) 
     parser.parse_args(arguments)
     parser.print_help()
     return 0 if arguments else EXIT_USAGE
-
-
-def _lines(group: Mapping[str, str], found: Container[str]) -> str:
-    return "\n".join(f"  {name:10} {summary}" for name, summary in group.items() if name in found)
-
-
-def _run(title: str, entry: EntryPoint, arguments: list[str]) -> int:
-    interruption.set_title(title)
-    return _exit_code(title, lambda: _subcommand(title, entry, arguments))
 
 
 def _subcommand(title: str, entry: EntryPoint, arguments: list[str]) -> int:
@@ -166,6 +161,30 @@ def _print_error(text: str, code: int) -> int:
     lines = [printable(line, len(line)) for line in text.split("\n")]
     sys.stderr.write("\n".join(lines) + "\n")
     return code
+
+
+# The matrices of a decision are small: with a thread for each processor OpenBLAS takes twice the processor time.
+VARIABLE = "OPENBLAS_NUM_THREADS"
+_GIVEN = os.environ.get(VARIABLE)
+
+
+def use_one_thread() -> None:
+    """Has an effect until NumPy is imported, and none if the user has set the variable."""
+    os.environ.setdefault(VARIABLE, "1")
+
+
+def users_environment() -> dict[str, str]:
+    """The environment that the user gave, for a training, which may use all processors.
+
+    Example:
+        >>> use_one_thread()
+        >>> users_environment().get(VARIABLE) == _GIVEN
+        True
+    """
+    environment = dict(os.environ)
+    if _GIVEN is None:
+        environment.pop(VARIABLE, None)
+    return environment
 
 
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)

@@ -56,14 +56,7 @@ def printable_streams() -> Iterator[None]:
 def console(
     stream: IO[str] | None = None, *, stderr: bool = False, width: int | None = None, soft_wrap: bool = False
 ) -> Console:
-    """A console for tables and live views, which takes no text for markup and escapes what would control a terminal.
-
-    Args:
-        stream: Where it writes; None: standard output, or error.
-        stderr: Whether that is standard error.
-        width: Columns of it; None: those of the terminal.
-        soft_wrap: Whether the terminal wraps lines, instead of the console.
-    """
+    """A console for tables and live views, which takes no text for markup and escapes what would control a terminal."""
     from rich.console import Console  # noqa: PLC0415 - no part of the client's dependencies
     from rich.segment import Segment  # noqa: PLC0415
 

@@ -1,8 +1,4 @@
-"""Settings of a long-running command, from an option, an environment variable, a config file or a default.
-
-Earlier sources take precedence. A command lists its settings once; its options, its variables, the keys
-of its file and the table in its documentation come from that list.
-"""
+"""Settings of a long-running command: of an option, else an environment variable, a config file or a default."""
 
 from __future__ import annotations
 
@@ -50,11 +46,8 @@ class Setting:
     """One setting.
 
     Attributes:
-        name: Name, with dashes.
         read: Parses the text of a value; raises `ValueError` with a description of valid values.
         default: Text of the default; None without one.
-        help: Meaning, for --help.
-        metavar: Placeholder of the value, for --help.
     """
 
     name: str

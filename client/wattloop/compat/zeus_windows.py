@@ -13,8 +13,8 @@ from typing import IO
 
 from wattloop.energy_monitor import EnergyMonitor
 from wattloop.energy_monitor import Measurement as WattloopMeasurement
+from wattloop.energy_monitor.energy_monitor import synchronization
 from wattloop.energy_monitor.process_sampler import MAX_WAIT_SECONDS
-from wattloop.energy_monitor.synchronization import synchronization
 from wattloop.errors import UsageError
 
 

@@ -68,7 +68,6 @@ class EnergyPoint:
         joules: Energy, from an arbitrary zero.
         deviation_joules: Standard deviation of its error.
         watts: Power around the moment.
-        moment_seconds: The moment.
         edge: The edge before it, or the nearest.
         step: Number of the counter's step that contains the moment; None outside.
         fraction: Fraction of the step that is before the moment.
@@ -95,7 +94,6 @@ class WindowEnergy:
     """The energy between two moments.
 
     Attributes:
-        joules: The estimate.
         deviation_joules: Standard deviation of its error.
         missing: Why it is incomplete; empty if it is not.
         integrated: Whether it is the integral of power, since the GPU has no energy counter.

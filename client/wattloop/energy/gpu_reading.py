@@ -33,13 +33,7 @@ class IntegratedEnergy:
 
 
 def accumulated_error(begin_error: float, begin_square: float, end_error: float, end_square: float) -> float:
-    """The error that has accumulated between two moments.
-
-    Args:
-        begin_error: Errors that add up, until the first moment.
-        begin_square: Sum of the squares of the independent errors, until the first moment.
-        end_error: As `begin_error`, until the second moment.
-        end_square: As `begin_square`, until the second moment.
+    """The error that has accumulated between two moments, of errors that add up and of squares of independent ones.
 
     Example:
         >>> accumulated_error(5.0, 7.0, 8.0, 23.0)
@@ -91,7 +85,6 @@ class GpuReading(NamedTuple):
     """One reading of a GPU; a tuple, since each sampling makes one for each GPU.
 
     Attributes:
-        uuid: The GPU.
         begin_seconds: System monotonic clock just before the call of the counter.
         end_seconds: The same just after.
         energy_millijoules: The counter; None if it was not read, or the GPU has none.

@@ -75,12 +75,7 @@ def edge_times(bounds: Sequence[tuple[float, float]]) -> EdgeTimes:
 
 
 def blended(first: EdgeTime, second: EdgeTime, weight: float) -> EdgeTime:
-    """One edge from two estimates; one with a period is preferred to one without.
-
-    Args:
-        first: An estimate.
-        second: Another.
-        weight: Weight of the second, from 0 to 1.
+    """One edge from two estimates, the second of this weight; one with a period is preferred to one without.
 
     Example:
         >>> blended(EdgeTime(1.0, 0.004, 0.1, 0.0), EdgeTime(1.004, 0.002, 0.1, 0.0), 0.25).seconds

@@ -6,16 +6,15 @@ import functools
 import inspect
 import logging
 import os
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from wattloop.energy_monitor.measurement import Measurement, RecordedWindow
 from wattloop.energy_monitor.process_sampler import Moment, ProcessSampler, process_sampler
 from wattloop.energy_monitor.sources import FirstAvailable
-from wattloop.energy_monitor.synchronization import synchronization
 from wattloop.errors import UsageError
 from wattloop.printable import short_repr
 
@@ -171,12 +170,9 @@ class EnergyMonitor:
         others = f"open are {names}" if names else "no window is open"
         if name in self._ended:
             return UsageError(f"the window {short_repr(name)} has been ended already; begin it again first ({others})")
-        forked = "; windows that were open before a fork belong to the parent process" if self._forked else ""
-        return UsageError(f"no window {short_repr(name)} is open; {others}{forked}")
-
-    @property
-    def _forked(self) -> bool:
-        return self._process != os.getpid()
+        forked = self._process != os.getpid()
+        hint = "; windows that were open before a fork belong to the parent process" if forked else ""
+        return UsageError(f"no window {short_repr(name)} is open; {others}{hint}")
 
     def _continue_in_child(self, sampler: ProcessSampler) -> None:
         self._windows = {}
@@ -230,9 +226,7 @@ class Window:
         self._begin = self._monitor._sampler.moment()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         begin, self._begin = self._begin, None
         if begin is not None:
             self._monitor._synchronize()
@@ -294,6 +288,56 @@ def _checked(name: str) -> str:
     if not isinstance(name, str):
         raise UsageError(f"found the name {short_repr(name)} of a window, expected a string")
     return name
+
+
+Synchronize = Callable[[Sequence[int]], None]
+
+
+def synchronization(framework: str | None) -> Synchronize | None:
+    """The function that waits for a framework's work on GPUs, by CUDA's index; None for no framework.
+
+    A framework that the process has not imported, or that has not used a GPU, has no work. Its module
+    is never imported here.
+
+    Raises:
+        UsageError: The name is not one of ``torch``, ``jax``, ``cupy``.
+    """
+    if framework is None:
+        return None
+    if framework not in _FRAMEWORKS:
+        raise UsageError(f"sync: found {framework!r}, expected None or one of {', '.join(map(repr, _FRAMEWORKS))}")
+    function = _FRAMEWORKS[framework]
+
+    def synchronize(gpus: Sequence[int]) -> None:
+        module = sys.modules.get(framework)
+        if module is not None:
+            function(module, gpus)
+
+    return synchronize
+
+
+def _torch(torch: Any, gpus: Sequence[int]) -> None:
+    # Without CUDA, or before its first use, synchronize would raise an error or create a context.
+    if torch.cuda.is_initialized():
+        for gpu in gpus:
+            torch.cuda.synchronize(gpu)
+
+
+def _jax(jax: Any, gpus: Sequence[int]) -> None:
+    # JAX has no call that waits for a device. Work on one device is done in order, so new work is done last.
+    devices = jax.local_devices()
+    on_gpus = [device for device in devices if device.platform == "gpu"]
+    chosen = [on_gpus[gpu] for gpu in gpus if gpu < len(on_gpus)] if on_gpus else devices
+    jax.block_until_ready([jax.device_put(0.0, device) + 0 for device in chosen])
+
+
+def _cupy(cupy: Any, gpus: Sequence[int]) -> None:
+    if cupy.is_available():
+        for gpu in gpus:
+            cupy.cuda.Device(gpu).synchronize()
+
+
+_FRAMEWORKS: dict[str, Callable[[Any, Sequence[int]], None]] = {"torch": _torch, "jax": _jax, "cupy": _cupy}
 
 
 _monitors: weakref.WeakSet[EnergyMonitor] = weakref.WeakSet()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from wattloop.energy.energy_timeline import difference
 from wattloop.energy.gpu_reading import any_shared
@@ -22,18 +23,8 @@ class _Energies:
     shared: Mapping[int, bool | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class RecordedWindow:
-    """What a measurement is computed from.
-
-    Attributes:
-        sampler: Has the readings.
-        gpus: UUIDs by CUDA's index.
-        begin: Begin of the window.
-        end: End of the window.
-        waits: Whether to wait for the readings after the end.
-        monitor: Kept alive, since the sampler stops when no monitor is left.
-    """
+class RecordedWindow(NamedTuple):
+    """What a measurement is computed from; the monitor is kept alive, since the sampler stops when none is left."""
 
     sampler: ProcessSampler
     gpus: Mapping[int, str]

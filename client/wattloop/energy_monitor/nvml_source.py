@@ -31,8 +31,6 @@ class NvmlSource:
     Args:
         environment: The process's variables: ``WATTLOOP_NVML_LIBRARY`` names another library than the
             system's, and ``CUDA_VISIBLE_DEVICES`` selects the GPUs.
-        interval_seconds: The interval.
-        powercap: Folder of the RAPL zones.
     """
 
     def __init__(

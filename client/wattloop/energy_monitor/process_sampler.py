@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.energy.energy_timeline import CounterEdge, EnergyPoint, EnergyTimeline
-from wattloop.energy_monitor.others_timeline import OthersTimeline
-from wattloop.energy_monitor.readings import ProcessorEnergy, Readings, ReadingSource
+from wattloop.energy_monitor.readings import OthersTimeline, ProcessorEnergy, Readings, ReadingSource
 from wattloop.errors import WattloopError
 from wattloop.threads import TaskThread
 
@@ -64,7 +63,6 @@ class ProcessSampler:
 
     Args:
         open_source: Makes the source; called in the sampler's thread.
-        clock: The monotonic clock of the readings.
 
     Attributes:
         uuids: UUIDs of the process's GPUs by CUDA's index; empty until `wait_until_open`.
@@ -94,7 +92,10 @@ class ProcessSampler:
         """This moment."""
         moment = Moment(self._clock())
         if self._starts_itself:
-            self._start_in_child()
+            with self._sampled:
+                starts, self._starts_itself = self._starts_itself, False
+            if starts:
+                self.start()
         self._moments.append(weakref.ref(moment))
         return moment
 
@@ -102,18 +103,9 @@ class ProcessSampler:
         """Start the thread when the first window begins.
 
         Most children of a training, such as those that load its data, measure nothing.
-
-        Args:
-            uuids: UUIDs of the process's GPUs.
         """
         self.uuids = tuple(uuids)
         self._starts_itself = True
-
-    def _start_in_child(self) -> None:
-        with self._sampled:
-            starts, self._starts_itself = self._starts_itself, False
-        if starts:
-            self.start()
 
     def start(self) -> None:
         """Start the thread."""

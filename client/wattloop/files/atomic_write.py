@@ -100,20 +100,13 @@ def _open_temporary(link: Path, is_private: bool) -> Iterator[IO[bytes]]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(_mode_of(target, PRIVATE_MODE if is_private else PUBLIC_MODE))
+            new_mode = PRIVATE_MODE if is_private else PUBLIC_MODE
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else new_mode)
             temporary.replace(target)
         except OSError as error:
             raise OperationError(f"{target}: cannot write: {error.strerror}; the file is unchanged") from error
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _mode_of(target: Path, of_new: int) -> int:
-    """The permissions of the existing file, or of a new one."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except FileNotFoundError:
-        return of_new
 
 
 def private_opener(path: str, flags: int) -> int:

@@ -39,7 +39,6 @@ class Row:
     """One row of a table: its cells by column name, and its place for error messages.
 
     Attributes:
-        source: Name of the file.
         line: 1-based line of the file on which the row ends.
         cells: Text of each cell by column name, stripped.
     """
@@ -115,12 +114,7 @@ def read_table(path: str | Path, columns: Sequence[str], one_of: Sequence[str] =
             twice, or a row has more or fewer cells than the header.
     """
     source = str(path)
-    text = read_text(path, MAX_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
-    yield from _rows(source, text, columns, one_of)
-
-
-def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str]) -> Iterator[Row]:
-    lines = _Lines(source, text)
+    lines = _Lines(source, read_text(path, MAX_FILE_BYTES, "a CSV file", encoding="utf-8-sig"))
     reader = csv.reader(lines, strict=True)
     header: list[str] = []
     rows = 0
@@ -133,13 +127,10 @@ def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str])
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                raise InputError(
-                    source,
-                    f"{len(cells)} cells",
-                    f"{len(header)} as in the header",
-                    reader.line_num,
-                    _mismatched_column(header, cells),
-                )
+                # The first column without a cell, or the number of the first cell without a column.
+                column = header[len(cells)] if len(cells) < len(header) else len(header) + 1
+                found, expected = f"{len(cells)} cells", f"{len(header)} as in the header"
+                raise InputError(source, found, expected, reader.line_num, column)
             rows += 1
             if rows > max_rows:
                 raise InputError(
@@ -227,11 +218,6 @@ def _shown(text: str) -> str:
 
 def _listed(header: list[str]) -> str:
     return f"columns: {printable(', '.join(header), MAX_SHOWN_HEADER)}"
-
-
-def _mismatched_column(header: list[str], cells: list[str]) -> int | str:
-    """The first column without a cell, or the number of the first cell without a column."""
-    return header[len(cells)] if len(cells) < len(header) else len(header) + 1
 
 
 def _check_header(source: str, header: list[str], columns: Sequence[str], one_of: Sequence[str]) -> None:

@@ -81,12 +81,6 @@ def _wrong_kind(kind: int, name: str) -> OSError:
 def read_text(path: str | Path, max_bytes: int, expected: str, *, encoding: str = "utf-8") -> str:
     """The text of a file that a user names.
 
-    Args:
-        path: As in `read_bounded`.
-        max_bytes: The maximum size of the file.
-        expected: Description of the expected file, for errors.
-        encoding: UTF-8, with or without a byte order mark.
-
     Raises:
         InputError: The file is not readable, is too large, or is not UTF-8.
     """

@@ -6,6 +6,7 @@ It is restarted when it ends: immediately, and with exponential backoff if it ke
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import subprocess
@@ -30,25 +31,15 @@ FIRST_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 30.0
 
 
-class RestartBackoff:
-    """The delay before the next start, from the run times of the agents before.
+def backoff_seconds(short_runs: int) -> float:
+    """The delay after so many agents in a row that ended soon: 0 after the first, then doubling.
 
     Example:
-        >>> backoff = RestartBackoff()
-        >>> [backoff.after(ran_seconds) for ran_seconds in (3600.0, 0.0, 0.0, 0.0, 60.0)]
-        [0.0, 0.0, 0.1, 0.2, 0.0]
+        >>> [backoff_seconds(short_runs) for short_runs in range(5)]
+        [0.0, 0.0, 0.1, 0.2, 0.4]
     """
-
-    def __init__(self) -> None:
-        self._short_runs = 0
-
-    def after(self, ran_seconds: float) -> float:
-        """The delay in seconds after an agent that ran for this long: 0 after the first short run, then doubling."""
-        self._short_runs = 0 if ran_seconds >= LONG_RUN_SECONDS else self._short_runs + 1
-        if self._short_runs < 2:
-            return 0.0
-        # The bounded exponent avoids an overflow.
-        return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(self._short_runs - 2, 20), MAX_BACKOFF_SECONDS)
+    # The bounded exponent avoids an overflow.
+    return 0.0 if short_runs < 2 else min(FIRST_BACKOFF_SECONDS * 2.0 ** min(short_runs - 2, 20), MAX_BACKOFF_SECONDS)
 
 
 class AgentSupervisor:
@@ -57,7 +48,6 @@ class AgentSupervisor:
     Args:
         start: Starts an agent, and returns once it serves; raises `wattloop.gpus.agent.AgentUnavailable`.
         stop: Stops an agent.
-        clock: Measures the run time of each agent.
         stopped_within: Waits for this number of seconds and returns whether `stop` was called meanwhile.
 
     Raises:
@@ -83,12 +73,14 @@ class AgentSupervisor:
 
     def run(self) -> None:
         """Restart the agent when it ends, until `stop` is called or too many consecutive restarts fail."""
-        backoff, failures = RestartBackoff(), 0
+        short_runs = failures = 0
         while failures < MAX_FAILURES:
             code = self._process.wait()
-            seconds = backoff.after(self._clock() - self._began)
+            short_runs = 0 if self._clock() - self._began >= LONG_RUN_SECONDS else short_runs + 1
+            seconds = backoff_seconds(short_runs)
             if not self._stopping.is_set():
-                logger.warning("the node agent ended with %d; restarting it%s", code, _in(seconds))
+                later = f" in {seconds:g} s" if seconds else ""
+                logger.warning("the node agent ended with %d; restarting it%s", code, later)
             if self._stopped_within(seconds):
                 return
             failures = 0 if self._restarted() else failures + 1
@@ -115,10 +107,6 @@ class AgentSupervisor:
             self._stop(self._process)
 
 
-def _in(seconds: float) -> str:
-    return f" in {seconds:g} s" if seconds else ""
-
-
 # Enough for a change of all GPUs and for a power controller that hangs; see the agent's own timeouts.
 STOP_SECONDS = 10.0
 
@@ -127,7 +115,6 @@ def start_agent(
     socket: Path,
     state_directory: Path,
     *,
-    nvml_library: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
@@ -141,7 +128,6 @@ def start_agent(
     Args:
         socket: Path of the agent's socket; the kernel allows at most 107 bytes.
         state_directory: Folder of the agent's leases.
-        nvml_library: The ``libnvidia-ml.so.1`` to load instead of the system's.
         environment: The agent's environment; default: this process's.
         log: A file to append the agent's log to; default: this process's stderr.
         on_start: Called with the agent's process id before the agent serves.
@@ -152,23 +138,14 @@ def start_agent(
         wattloop.interruption.Interrupted: This program was asked to end meanwhile; the agent has ended.
     """
     reading, writing = os.pipe()
-    command = [
-        sys.executable,
-        # No file of the current folder is imported instead of a module: the parent of a clone has a folder `wattloop`.
-        "-P",
-        "-m",
-        "wattloop_agent",
-        "--socket",
-        str(socket),
-        "--state-directory",
-        str(state_directory),
-        "--watch-parent",
-        str(os.getpid()),
-        "--ready-descriptor",
-        str(writing),
-    ]
-    if nvml_library is not None:
-        command += ["--nvml-library", str(nvml_library)]
+    options = {
+        "--socket": socket,
+        "--state-directory": state_directory,
+        "--watch-parent": os.getpid(),
+        "--ready-descriptor": writing,
+    }
+    # -P: no file of the current folder is imported instead of a module. The parent of a clone has a folder `wattloop`.
+    command = [sys.executable, "-P", "-m", "wattloop_agent", *(str(word) for each in options.items() for word in each)]
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, reading)
         try:
@@ -210,7 +187,6 @@ def running_agent(
     socket: Path,
     state_directory: Path,
     *,
-    nvml_library: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
@@ -223,12 +199,7 @@ def running_agent(
     Raises:
         AgentUnavailable: As in `start_agent`, for the first agent.
     """
-
-    def start() -> subprocess.Popen[bytes]:
-        return start_agent(
-            socket, state_directory, nvml_library=nvml_library, environment=environment, log=log, on_start=on_start
-        )
-
+    start = functools.partial(start_agent, socket, state_directory, environment=environment, log=log, on_start=on_start)
     supervisor = AgentSupervisor(start, stop_agent)
     thread = WatchedThread(supervisor.run, "wattloop-agent-supervisor", may_return=True)
     thread.start()

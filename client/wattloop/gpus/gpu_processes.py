@@ -1,17 +1,9 @@
-"""Which processes on a GPU belong to others, so that the GPU's energy is not one program's alone.
-
-Of NVML's list of the processes with a compute context on a GPU, a program's own are: the process itself, those that it
-started and those that started it, and those of the same training: the ranks of one launcher, or all processes of one
-training of `wattloop run`. All others are others. Programs that only draw are not in the list.
-
-Whether the list is complete depends on where it is read (`lists_all_processes`). In a container with PIDs of its own it
-says that others are there, but never that none is.
-"""
+"""Which processes on a GPU belong to others: docs/internals/energy-accounting.md, "Others on a GPU"."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +27,6 @@ class ListedProcess:
     """A process of this machine.
 
     Attributes:
-        pid: Its id.
         name: Its program; empty if it belongs to another user who hides it.
         ancestors: The processes that started it, up to the first one of the machine or container.
         training: The training that it is a part of; empty if none is known.
@@ -67,12 +58,7 @@ class ListedProcess:
 
 
 def listed_process(pid: int, folder: Path = PROCESSES) -> ListedProcess | None:
-    """A process by its id; None if it has ended.
-
-    Args:
-        pid: Its id.
-        folder: The folder of Linux's files about processes.
-    """
+    """A process by its id; None if it has ended."""
     stat = _stat_of(pid, folder)
     if stat is None:
         return ListedProcess(pid) if _is_hidden(pid) else None
@@ -86,7 +72,7 @@ def listed_process(pid: int, folder: Path = PROCESSES) -> ListedProcess | None:
         stat = _stat_of(parent, folder)
         above = None if stat is None else _name_and_parent(stat)
         parent = 0 if above is None else above[1]
-    return ListedProcess(pid, name, frozenset(ancestors), _training(_environment(pid, folder)))
+    return ListedProcess(pid, name, frozenset(ancestors), _training(pid, folder))
 
 
 def others_among(
@@ -161,15 +147,13 @@ def _is_hidden(pid: int) -> bool:
     return False
 
 
-def _environment(pid: int, folder: Path) -> dict[str, str]:
+def _training(pid: int, folder: Path) -> str:
     try:
         entries = (folder / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
-        return {}
-    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in (each.partition(b"=") for each in entries)}
-
-
-def _training(variables: Mapping[str, str]) -> str:
+        return ""
+    pairs = (each.partition(b"=") for each in entries)
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
     if training := variables.get(TRAINING_VARIABLE):
         return training
     if process_rank(variables).ranks == 1:

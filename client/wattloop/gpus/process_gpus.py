@@ -1,8 +1,6 @@
 """Which of the GPUs that an agent offers, or that CUDA shows, belong to this process.
 
-An agent offers a pod's GPUs to each process of the pod, and all GPUs of the machine to a process outside
-Kubernetes. A process measures and holds only those that it uses, so that two ranks of one pod never
-count the same GPU twice, and a run on a shared machine leaves the GPUs of others alone.
+Two ranks of one pod never count the same GPU twice, and a run on a shared machine leaves the GPUs of others alone.
 """
 
 from __future__ import annotations
@@ -104,7 +102,8 @@ def gpus_of_process(
     place = process_rank(variables)
     if place.local_rank is None or place.local_ranks == 1:
         return visible
-    if len(visible) == 1 and _names_one_device(variables):
+    names_one_device = not variables.get(GPUS_VARIABLE) and "," not in variables.get(CUDA_VARIABLE, ",")
+    if len(visible) == 1 and names_one_device:
         # The launcher gave this process a GPU of its own.
         return visible
     if place.local_rank >= len(visible):
@@ -141,10 +140,6 @@ def _gpu_by_mig_device(text: str | None, uuids: Sequence[str]) -> dict[str, str]
         if name.startswith("MIG-") and (parent in uuids or len(uuids) == 1):
             found[name] = parent if parent in uuids else uuids[0]
     return found
-
-
-def _names_one_device(variables: Mapping[str, str]) -> bool:
-    return not variables.get(GPUS_VARIABLE) and "," not in variables.get(CUDA_VARIABLE, ",")
 
 
 def _chosen(ordered: Sequence[GpuDescription], name: int | str) -> GpuDescription:

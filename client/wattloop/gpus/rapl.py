@@ -31,9 +31,6 @@ class _Zone:
 class Rapl:
     """Cumulative energy of each zone since this object was created.
 
-    Args:
-        folder: Folder of the zones; without zones there is nothing to read.
-
     Example:
         >>> Rapl(Path("/nonexistent")).joules()
         {}
@@ -58,22 +55,14 @@ class Rapl:
             except (OSError, ValueError) as error:
                 logger.debug("RAPL zone can't be read", extra={"zone": name, "problem": str(error)})
                 continue
-            zone.used_microjoules += used_since(zone.last_microjoules, counter, zone.range_microjoules)
+            # After its maximum the counter begins at 0 again.
+            wrapped = zone.range_microjoules + 1 if counter < zone.last_microjoules else 0
+            zone.used_microjoules += counter - zone.last_microjoules + wrapped
             zone.last_microjoules = counter
 
     def joules(self) -> dict[str, float]:
         """Return the energy used since creation, by zone (``package-0``, ``package-0/dram``, …)."""
         return {name: zone.used_microjoules / 1e6 for name, zone in self._zones.items()}
-
-
-def used_since(before: int, now: int, maximum: int) -> int:
-    """Return the difference of two readings of a counter that wraps around to 0 after its maximum.
-
-    Example:
-        >>> used_since(90, 110, 1000), used_since(990, 10, 1000)
-        (20, 21)
-    """
-    return now - before if now >= before else maximum - before + now + 1
 
 
 def _named(folder: Path) -> list[tuple[str, Path]]:
@@ -85,18 +74,15 @@ def _named(folder: Path) -> list[tuple[str, Path]]:
             continue
         try:
             name = (zone / "name").read_text().strip()
-            package = zone.name.count(":") == 1
-            parent = "" if package else f"{_parent(zone, match.group(1))}/"
+            parent = ""
+            if zone.name.count(":") > 1:
+                package = f"intel-rapl:{match.group(1)}"
+                above = zone.parent if zone.parent.name == package else zone.parent / package
+                parent = f"{(above / 'name').read_text().strip()}/"
         except OSError:
             continue
         found.setdefault(parent + name, zone)
     return list(found.items())
-
-
-def _parent(zone: Path, number: str) -> str:
-    package = f"intel-rapl:{number}"
-    folder = zone.parent if zone.parent.name == package else zone.parent / package
-    return (folder / "name").read_text().strip()
 
 
 def _counter(zone: Path) -> int:

@@ -37,8 +37,8 @@ from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, ProbePlan, T
 from wattloop.run.probe_ranks import ProbeRanks
 from wattloop.run.probing import unchanged_random_numbers
 from wattloop.run.training_run import Run
-from wattloop.wire.probe_messages import MAX_PROBLEM_CHARACTERS, ProbeChoice, ProbeReport
 from wattloop.wire.torch_group import TorchGroup, torch_group
+from wattloop.wire.training_messages import MAX_PROBLEM_CHARACTERS, ProbeChoice, ProbeReport
 
 logger = logging.getLogger("wattloop")
 
@@ -216,7 +216,7 @@ class TrainingProbe:
 
     def _left(self, values: Iterable[float]) -> None:
         target = self._run.environment.target
-        self._thresholds = Thresholds.in_any_order(tuple(values), rises=target is None or target.maximize)
+        self._thresholds = Thresholds(tuple(values), rises=target is None or target.maximize)
 
     def _crossed(self, metric: float | None) -> float | None:
         """The threshold that the metric has crossed, the furthest of several; None in an epoch after which none is."""

@@ -72,8 +72,6 @@ class ProfileEstimate:
     """Joint normal distribution of the logarithms of energy and time per sample at each limit.
 
     Attributes:
-        limits_watts: The limits.
-        gpus: Number of GPUs.
         log_energy: Means, in log joules per sample of all GPUs.
         log_time: Means, in log seconds per sample.
         energy_covariance: Covariance of `log_energy`.
@@ -132,7 +130,9 @@ def estimate_profile(
         fitted: Whether the values of the limits are close to a smooth curve.
     """
     limits = tuple(limits_watts)
-    priors = _smooth_priors(limits, windows, gpus) if fitted else [_independent_prior(len(limits))]
+    size = range(len(limits))
+    independent = [[LEVEL_DEVIATION**-2 * (row == column) for column in size] for row in size]
+    priors = _smooth_priors(limits, windows, gpus) if fitted else [_with_states(independent)]
     outputs = (
         [math.log(window.energy_joules / window.samples) for window in windows],
         [math.log(window.time_seconds / window.samples) for window in windows],
@@ -274,18 +274,13 @@ class _Posterior:
     ) -> None:
         self._center = sum(output) / len(output)
         centered = [value - self._center for value in output]
-        self._parts = [
-            self._regressions(design, of_design, centered)
-            for design, of_design in zip(designs, precisions, strict=True)
-        ]
+        self._parts: list[list[_Regression]] = []
+        for design, of_design in zip(designs, precisions, strict=True):
+            moment = design.moment(centered)
+            square = sum(weight * value * value for weight, value in zip(design.weights, centered, strict=True))
+            self._parts.append([_Regression(precision, moment, square) for precision in of_design])
         # One per design.
         self.log_evidence = [_log_sum(part.log_evidence for part in parts) for parts in self._parts]
-
-    @staticmethod
-    def _regressions(design: _Design, precisions: Sequence[_Precision], output: Sequence[float]) -> list[_Regression]:
-        moment = design.moment(output)
-        square = sum(weight * value * value for weight, value in zip(design.weights, output, strict=True))
-        return [_Regression(precision, moment, square) for precision in precisions]
 
     def moments(self, weights: Sequence[float]) -> tuple[list[float], Matrix]:
         """Mean and covariance of the values of the limits, over all parts of the mixture."""
@@ -326,10 +321,6 @@ class _Regression:
         covariance, limits = self._precision.covariance, self._precision.limits
         mean = times(covariance, self._scaled)
         return mean[:limits], [row[:limits] for row in covariance[:limits]]
-
-
-def _independent_prior(limits: int) -> Matrix:
-    return _with_states([[LEVEL_DEVIATION**-2 * (row == column) for column in range(limits)] for row in range(limits)])
 
 
 def _smooth_priors(limits: Sequence[float], windows: Sequence[PowerWindow], gpus: int) -> list[Matrix]:

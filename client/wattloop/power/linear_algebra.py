@@ -13,10 +13,7 @@ Matrix = list[list[float]]
 
 
 def cholesky(matrix: Sequence[Sequence[float]]) -> Matrix:
-    """The lower triangular factor L with L·Lᵀ = matrix, as rows of rising length.
-
-    Args:
-        matrix: Must be positive definite.
+    """The lower triangular factor L with L·Lᵀ = a positive definite matrix, as rows of rising length.
 
     Example:
         >>> cholesky([[4.0, 2.0], [2.0, 5.0]])

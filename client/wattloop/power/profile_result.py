@@ -94,10 +94,6 @@ def read_result(path: str | Path) -> ProfileResult:
 def parsed_result(text: str, source: str) -> ProfileResult:
     """The result in a JSON text.
 
-    Args:
-        text: The text.
-        source: Its origin, for errors.
-
     Raises:
         InputError: It is no such result.
     """
@@ -108,13 +104,7 @@ def parsed_result(text: str, source: str) -> ProfileResult:
 
 
 def stored_result(path: Path, limits_watts: Sequence[float], selector: Selector) -> ProfileResult | None:
-    """The result in a file for these limits, with the selector's choice; None without one.
-
-    Args:
-        path: The file, which need not exist.
-        limits_watts: The limits that the result must have.
-        selector: Selects among its measurements.
-    """
+    """The result in a file for these limits, with the selector's choice; None without one."""
     if not path.exists():
         return None
     try:

@@ -1,11 +1,4 @@
-"""Measures power limits by a schedule that all ranks of a run have, each limit over the same steps.
-
-Ranks without a process group of PyTorch cannot exchange readings within an epoch. So rank 0 measures how long
-a step takes at the highest limit, and proposes a schedule at the end of the epoch; the operator gives it to
-all ranks with the verdict on that epoch. From the next step on each rank holds every limit for the same
-number of steps and measures its own GPUs. The operator adds the measurements up, and each rank chooses from
-the sums.
-"""
+"""Measures power limits by a schedule that all ranks of a run have (docs/internals/power-of-ranks.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +9,7 @@ from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 
 
 class ScheduledProfiling:
-    """The state of one measurement of all limits by a schedule; used as `SequentialProfiling`.
+    """The state of one measurement of all limits by a schedule; used as `SequentialDesign`.
 
     Args:
         limits_watts: The limits that this rank would measure, the highest one first.
@@ -40,11 +33,6 @@ class ScheduledProfiling:
         self.finished = False
 
     @property
-    def limits_watts(self) -> tuple[float, ...]:
-        """The limits, in the order in which they are measured."""
-        return self._limits
-
-    @property
     def limit_watts(self) -> float:
         """The limit to hold now: outside the windows the highest one."""
         return self._limits[self._position] if self._measures else self._limits[0]
@@ -63,12 +51,7 @@ class ScheduledProfiling:
         return LimitSchedule(epoch, steps, limits) if limits else None
 
     def follow(self, schedule: LimitSchedule, allowed_watts: tuple[float, float]) -> bool:
-        """Begin the windows with the next step; returns whether this rank may hold all limits of the schedule.
-
-        Args:
-            schedule: The schedule.
-            allowed_watts: The lowest and the highest limit that this rank may hold.
-        """
+        """Begin the windows with the next step; returns whether this rank may hold all limits of the schedule."""
         lowest, highest = allowed_watts
         if self._schedule is not None:
             return True
@@ -92,7 +75,13 @@ class ScheduledProfiling:
     def add_totals(self, totals: Totals) -> None:
         """Begin a window with these totals, or end it."""
         if self._timer is not None:
-            self._time(self._timer, totals)
+            had_begun = self._timer.has_begun
+            window = self._timer.add_totals(totals)
+            if not had_begun:
+                self._timed_steps = 0
+            elif window is not None:
+                self._seconds_per_step = window.time_seconds / self._timed_steps
+                self._timer = None
         elif self._steps == WARM_UP_STEPS:
             self._start, self._samples = totals, 0.0
         elif self._measures:
@@ -118,22 +107,13 @@ class ScheduledProfiling:
             self._next_limit()
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
-        """The limits that this rank has measured so far; see `SequentialProfiling.measurements`."""
+        """The limits that this rank has measured so far; see `SequentialDesign.measurements`."""
         return tuple(
             LimitMeasurement(
                 each.power_limit_watts, each.energy_joules, each.time_seconds, each.samples / samples_per_epoch
             )
             for each in self._windows
         )
-
-    def _time(self, timer: WindowRecorder, totals: Totals) -> None:
-        had_begun = timer.has_begun
-        window = timer.add_totals(totals)
-        if not had_begun:
-            self._timed_steps = 0
-        elif window is not None:
-            self._seconds_per_step = window.time_seconds / self._timed_steps
-            self._timer = None
 
     def _next_limit(self) -> None:
         self._position += 1

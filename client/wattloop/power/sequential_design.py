@@ -4,11 +4,14 @@ A sequential design: after each window, random profiles are drawn from the poste
 `wattloop.power.estimation`. The doubt is the share of them in which another limit is better than the
 choice by more than the margin. The limit on whose value the doubt depends most is measured next, in runs
 of 1, 2, 4, … windows, so that the GPU settles at the temperature of a limit that matters.
+
+The design is a function of the windows, so ranks that measure with the same totals hold the same limits.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -17,7 +20,8 @@ from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
 from wattloop.power.selectors import MaxSlowdown, MeasuredLimit, Selector, comparison
-from wattloop.power.windows import PowerWindow
+from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
+from wattloop.wire.training_messages import LimitMeasurement
 
 Mode = Literal["Measured", "Fitted"]
 Reason = Literal["Certain", "BudgetSpent"]
@@ -63,9 +67,7 @@ class Choice:
     Attributes:
         power_limit_watts: The limit selected from the most probable profile; of a selector with a bound, a higher
             one unless the bound is kept with a doubt of at most `Requirements.max_doubt`.
-        doubt: Probability that another limit is better by more than the margin.
         next_watts: The limit to measure to reduce the doubt.
-        estimate: The profile and its uncertainty.
     """
 
     power_limit_watts: float
@@ -77,8 +79,8 @@ class Choice:
 class SequentialDesign:
     """A measurement of power limits in progress.
 
-    Hold `limit_watts`, measure a window under it, pass it to `add`; repeat until `reason` is not None.
-    Then `choice` has the result.
+    Hold `limit_watts` and call `step_done` after each step. If that returns True, read the totals, pass them to
+    `add_totals`, and hold `limit_watts`, which may have changed. Repeat until `finished`. Then `choice` has the result.
 
     Args:
         limits_watts: The limits that may be chosen, at least one, each once.
@@ -86,6 +88,7 @@ class SequentialDesign:
         selector: Selects among the measurements.
         mode: Measured: each limit is measured. Fitted: four limits first, others if they are uncertain.
         requirements: When to stop.
+        max_windows: After so many windows no limit is repeated any more.
 
     Raises:
         UsageError: There is no limit, or the mode does not exist.
@@ -98,6 +101,8 @@ class SequentialDesign:
         selector: Selector,
         mode: Mode = "Measured",
         requirements: Requirements = Requirements(),
+        *,
+        max_windows: float = math.inf,
     ) -> None:
         if mode not in get_args(Mode):
             raise UsageError(f"the mode is {mode!r}; it must be one of {', '.join(get_args(Mode))}")
@@ -106,6 +111,7 @@ class SequentialDesign:
         self.limits_watts = tuple(sorted(limits_watts, reverse=True))
         self.mode = mode
         self.requirements = requirements
+        self.max_windows = max_windows
         self.windows: list[PowerWindow] = []
         self.choice: Choice | None = None
         self.reason: Reason | None = None
@@ -114,6 +120,7 @@ class SequentialDesign:
         self._fitted = mode == "Fitted"
         self._planned = [self.limits_watts[index] for index in first_pass(len(self.limits_watts), self._fitted)]
         self._runs = dict.fromkeys(self.limits_watts, 0)
+        self.recorder = WindowRecorder(self.limit_watts)
 
     @property
     def selector_name(self) -> str:
@@ -121,11 +128,56 @@ class SequentialDesign:
         return type(self._selector).__name__
 
     @property
+    def finished(self) -> bool:
+        """Whether every limit has been measured, and the choice is certain or may take no more windows."""
+        return self.reason is not None or (self.choice is not None and len(self.windows) >= self.max_windows)
+
+    @property
     def limit_watts(self) -> float:
         """The limit to hold now: the next to measure or, at the end, the choice."""
         if self.reason is not None and self.choice is not None:
             return self.choice.power_limit_watts
         return self._planned[0]
+
+    def step_done(self, samples: float) -> bool:
+        """Count one optimizer step on this number of samples; returns whether to read the totals now."""
+        return self.recorder.step_done(samples)
+
+    def add_totals(self, totals: Totals) -> None:
+        """Begin a window with these totals, end it, or estimate how many more steps it needs; raises as `add`."""
+        window = self.recorder.add_totals(totals)
+        if window is not None:
+            self.add(window)
+            self.recorder = WindowRecorder(self.limit_watts)
+
+    def restart_window(self) -> None:
+        """Discard the current window and begin it again: the limit may not have been held for a moment."""
+        self.recorder.restart()
+
+    def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+        """The limits measured so far, in descending order.
+
+        After the first pass, energy and time are those at the temperature that the GPUs settle at.
+
+        Args:
+            samples_per_epoch: Converts counted samples to fractions of an epoch.
+        """
+        by_limit: dict[float, list[PowerWindow]] = defaultdict(list)
+        for window in self.windows:
+            by_limit[window.power_limit_watts].append(window)
+        settled = [] if self.choice is None else self.choice.estimate.measurements()
+        estimates = {each.power_limit_watts: each for each in settled}
+        found = []
+        for watts in sorted(by_limit, reverse=True):
+            windows, estimate = by_limit[watts], estimates.get(watts)
+            samples = sum(each.samples for each in windows)
+            if estimate is None:
+                energy = sum(each.energy_joules for each in windows)
+                time = sum(each.time_seconds for each in windows)
+            else:
+                energy, time = estimate.energy_joules * samples, estimate.time_seconds * samples
+            found.append(LimitMeasurement(watts, energy, time, samples / samples_per_epoch))
+        return tuple(found)
 
     def add(self, window: PowerWindow) -> None:
         """Add a completed window at `limit_watts`.
@@ -167,10 +219,6 @@ class SequentialDesign:
 
 def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
     """The limits to measure: from the maximum down in steps of 25 W, or of a multiple of it for at most nine limits.
-
-    Args:
-        min_watts: The lowest limit that may be held.
-        max_watts: The highest limit that may be held.
 
     Returns:
         Limits in descending order. The maximum is first, so that the default configuration is always

@@ -1,9 +1,4 @@
-"""The energy and time of all ranks, exchanged while power limits are measured.
-
-Every rank measures limits with the same steps: each reads its GPUs after the same step, rank 0 adds the
-readings up, and all continue with the sums. So all ranks hold the same limit in the same window, and choose
-the same limit in the end, without a message in between.
-"""
+"""The energy and time of all ranks, exchanged while they measure power limits (docs/internals/power-of-ranks.md)."""
 
 from __future__ import annotations
 
@@ -30,9 +25,6 @@ class RankReading:
 
     Attributes:
         energy_joules: Energy of its GPUs since the first exchange.
-        time_seconds: Time since the first exchange, on its own clock.
-        gpus: Number of its GPUs.
-        limits: The limits that it measures.
         interrupted: Whether it lost its limit since the last exchange, or cannot read its GPUs.
         samples: Number of samples that it counted in the window.
         moment: Where in the measurement it is. All ranks must be at the same place.
@@ -60,11 +52,9 @@ class SharedReading:
     Attributes:
         energy_joules: Energy of all GPUs since the first exchange.
         time_seconds: Time since the first exchange, of the rank for which most has passed.
-        gpus: Number of GPUs of all ranks.
         interrupted: Whether a rank was interrupted, so that all begin the window again.
         samples: Mean number of samples in the window of a rank.
         reported_samples: Those of rank 0, which reports what all measured as parts of its own epochs.
-        note: What rank 0 tells the others.
     """
 
     energy_joules: float
@@ -156,17 +146,6 @@ class TotalsExchange:
     ) -> SharedReading | None:
         """The sum of the readings of all ranks after the present step.
 
-        Args:
-            totals: Totals of this rank; None if they cannot be read now.
-            gpus: Number of GPUs of this rank.
-            limits: The limits that it measures.
-            interrupted: Whether it lost its limit since the last exchange.
-            samples: See `RankReading`, as for the following.
-            moment: Where in the measurement it is.
-            uuids: Its GPUs.
-            problem: Why it cannot measure.
-            note: What it tells the others, if it is rank 0.
-
         Returns:
             None if the ranks cannot measure together, such as if one is missing or measures other limits.
         """
@@ -183,12 +162,18 @@ class TotalsExchange:
             return summed([own])
         name, self._number = f"{self._name}/{self._number}", self._number + 1
         try:
-            exchanged = _gathered if self._group.rank == 0 else _contributed
-            return exchanged(self._group, name, own)
+            if self._group.rank == 0:
+                return _gathered(self._group, name, own)
+            self._group.publish(f"{name}/{self._group.rank}", json.dumps(asdict(own)))
+            values = json.loads(self._group.awaited_value(f"{name}/all", RANK_0_TIMEOUT_SECONDS) or "null")
         except LostStoreError as error:
             logger.warning("the store of the process group is lost: %s", error)
             logger.warning("%s: rank 0 has ended", NOT_TOGETHER)
             return None
+        if values is None:
+            logger.warning("%s: rank 0 is missing, or its warning says why", NOT_TOGETHER)
+            return None
+        return SharedReading(**values)
 
 
 def _gathered(group: TorchGroup, name: str, own: RankReading) -> SharedReading | None:
@@ -207,12 +192,3 @@ def _gathered(group: TorchGroup, name: str, own: RankReading) -> SharedReading |
     if shared is None:
         logger.warning("%s: %s", NOT_TOGETHER, missing or obstacle_among(readings))
     return shared
-
-
-def _contributed(group: TorchGroup, name: str, own: RankReading) -> SharedReading | None:
-    group.publish(f"{name}/{group.rank}", json.dumps(asdict(own)))
-    values = json.loads(group.awaited_value(f"{name}/all", RANK_0_TIMEOUT_SECONDS) or "null")
-    if values is None:
-        logger.warning("%s: rank 0 is missing, or its warning says why", NOT_TOGETHER)
-        return None
-    return SharedReading(**values)

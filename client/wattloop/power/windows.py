@@ -1,13 +1,9 @@
 """A measurement window: steps under one power limit, with their energy and time, and its thermal state.
 
 A window lasts long enough for a small error, because energy counters advance only every 20 to 100 ms.
-Within it no step reads a counter: the number of steps until the next reading doubles at most until the
-window is long enough.
 
-A hot GPU leaks more: at the same limit its work takes more energy, or more time once the limit slows
-it. Temperature follows power with a lag of a minute or so, so a window's cost depends on the limits
-before it. The thermal state here is the power, filtered with that lag (a first-order model of heat
-flow). It needs no temperature sensor, which the agent does not offer to training processes.
+A hot GPU leaks more, and its temperature follows power with a lag of a minute or so. The thermal state here is the
+power, filtered with that lag: a first-order model of heat flow, which needs no temperature sensor.
 """
 
 from __future__ import annotations
@@ -33,9 +29,6 @@ class PowerWindow:
     """A completed window.
 
     Attributes:
-        power_limit_watts: The limit of each GPU that was held.
-        start: Totals at its start.
-        end: Totals at its end.
         energy_joules: Energy of its steps; without what was used in pauses.
         time_seconds: Duration of its steps; without pauses.
         samples: Number of samples of its steps.
@@ -54,9 +47,6 @@ class WindowRecorder:
 
     Call `step_done` after each step. If it returns True, read the totals and pass them to `add_totals`,
     which returns the window once it is long enough.
-
-    Args:
-        power_limit_watts: The limit that is held.
 
     Attributes:
         samples: Number of samples counted in the window. Ranks that measure together replace it by what they agree on.
@@ -150,7 +140,10 @@ def thermal_states(windows: Sequence[PowerWindow], time_constant_seconds: float)
         windows: In order of time, at least one.
         time_constant_seconds: Time to 63 % of a change of the temperature.
     """
-    powers = [_power(window) for window in windows]
+    powers = [
+        (each.end.energy_joules - each.start.energy_joules) / (each.end.time_seconds - each.start.time_seconds)
+        for each in windows
+    ]
     begin = windows[0].start.time_seconds
     span = max(windows[-1].end.time_seconds - begin, 1e-9)
     filtered = powers[0]
@@ -170,8 +163,3 @@ def thermal_states(windows: Sequence[PowerWindow], time_constant_seconds: float)
         filtered = power + (filtered - power) * left
         previous = window.end
     return states
-
-
-def _power(window: PowerWindow) -> float:
-    length = window.end.time_seconds - window.start.time_seconds
-    return (window.end.energy_joules - window.start.energy_joules) / length

@@ -1,8 +1,4 @@
-"""Tags the runs of experiment trackers that the script itself uses: MLflow and Weights & Biases.
-
-Nothing is imported here that the script has not imported. A tracker that fails changes no training:
-one warning, and no further tags there.
-"""
+"""Tags the runs of MLflow and Weights & Biases that the script itself uses, if it has imported them."""
 
 from __future__ import annotations
 
@@ -39,7 +35,9 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
         tags["attempt"] = int(attempt)
     if environment.batch_size is not None:
         tags["batch_size"] = environment.batch_size
-    if report.power_limit_watts is not None and not _is_measuring(environment, report):
+    measured = (each.power_limit_watts for each in report.profile)
+    is_measuring = environment.profile_power_limits and not holds_chosen_limit(report.power_limit_watts, measured)
+    if report.power_limit_watts is not None and not is_measuring:
         tags["power_limit_watts"] = report.power_limit_watts
     if report.gpus and environment.ranks <= 1:
         energy = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in report.gpus) / 1000
@@ -51,17 +49,8 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
     return tags
 
 
-def _is_measuring(environment: RunEnvironment, report: Report) -> bool:
-    measured = (each.power_limit_watts for each in report.profile)
-    return environment.profile_power_limits and not holds_chosen_limit(report.power_limit_watts, measured)
-
-
 class ExperimentTags:
-    """The tags of one run of each tracker: the first that is active while the training reports.
-
-    Args:
-        environment: The settings of the training.
-    """
+    """The tags of one run of each tracker: the first that is active while the training reports."""
 
     def __init__(self, environment: RunEnvironment) -> None:
         self._environment = environment

@@ -1,21 +1,17 @@
-"""The GPUs of a training process, through the node agent: their energy, and the power limit held on them.
-
-The training process needs no privilege and never loads NVML. It sends requests to the agent's Unix
-socket only when a run begins, reports, ends or measures limits.
-"""
+"""The GPUs of a training process, through the node agent: their energy, and the power limit held on them."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from wattloop.energy.gpu_reading import GpuReading, any_shared
+from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy, any_shared
 from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
 from wattloop.power.windows import Totals
 from wattloop.printable import ascii_text
-from wattloop.run.rising_counters import RisingCounters
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS, GpuEnergy
 
 logger = logging.getLogger("wattloop")
@@ -33,15 +29,14 @@ class ProcessGpus:
     """The GPUs of a run. Without an agent there are none, and the training continues without measurement.
 
     Args:
-        socket_path: The agent's socket; empty for none.
         agent_start_seconds: How long to wait for an agent when the run begins.
-        select: Selects the GPUs of this process from those that the agent offers; default: all.
         without_agent: What is missing without an agent, for the warning.
 
     Attributes:
         product: Model of the GPUs; empty if there are none.
         max_power_limit_watts: Sum of their highest limits.
         highest_watts: The lowest of their highest limits; 0 if one of them has none.
+        allowed_watts: The lowest and the highest limit that may be held on all of them; None for no limit.
         limit_watts: The limit in force on them; None if none is held.
         refusal: Why the limit requested last is not held; empty if it is.
     """
@@ -62,7 +57,7 @@ class ProcessGpus:
         self._counters = RisingCounters()
         self._shared: dict[str, bool | None] = {}
         self._max_watts_of: dict[str, float] = {}
-        self._range_watts: tuple[float, float] | None = None
+        self.allowed_watts: tuple[float, float] | None = None
         self._interruptions = 0
         self.product = ""
         self.max_power_limit_watts = 0.0
@@ -83,14 +78,14 @@ class ProcessGpus:
         """UUIDs of the GPUs of this process."""
         return tuple(self._start)
 
-    def begin(self) -> None:
-        """Read the GPUs' descriptions and the start values of their energy counters.
+    def begin(self) -> bool:
+        """Read the GPUs' descriptions and the start values of their energy counters; returns whether an agent answers.
 
         Raises:
             UsageError: The script chose a GPU that is not offered.
         """
         if self._agent is None:
-            return
+            return False
         self._agent.wait(self._agent_start_seconds)
         try:
             described = self._select(self._agent.gpus())
@@ -101,30 +96,25 @@ class ProcessGpus:
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("%s: %s", self._without_agent, error)
             self._agent = None
-            return
+            return False
         except UsageError:
             self._agent.close()
             raise
         self.product = described[0].name if described else ""
         limits = [gpu.power_limits for gpu in described if gpu.power_limits is not None]
         self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
-        if not limits or len(limits) < len(described):
-            return
-        self.highest_watts = min(limit.maximum_watts for limit in limits)
-        allowed = [limit.allowed_watts for limit in limits if limit.allowed_watts is not None]
-        if len(allowed) == len(described):
-            lowest, highest = max(low for low, _ in allowed), min(high for _, high in allowed)
-            self._range_watts = (lowest, highest) if lowest <= highest else None
+        if limits and len(limits) == len(described):
+            self.highest_watts = min(limit.maximum_watts for limit in limits)
+            allowed = [limit.allowed_watts for limit in limits if limit.allowed_watts is not None]
+            if len(allowed) == len(described):
+                lowest, highest = max(low for low, _ in allowed), min(high for _, high in allowed)
+                self.allowed_watts = (lowest, highest) if lowest <= highest else None
+        return True
 
     @property
     def has_agent(self) -> bool:
         """Whether an agent is known, and has not failed at the begin."""
         return self._agent is not None
-
-    @property
-    def allowed_watts(self) -> tuple[float, float] | None:
-        """The lowest and the highest limit that may be held on all GPUs of this process; None for no limit."""
-        return self._range_watts
 
     def energy(self) -> tuple[GpuEnergy, ...]:
         """First and newest reading of each GPU; empty if no agent answers."""
@@ -135,7 +125,7 @@ class ProcessGpus:
                 energy_millijoules=now.cumulative_millijoules,
                 start_time_seconds=self._start[now.uuid].clock_seconds,
                 time_seconds=now.clock_seconds,
-                uncertainty_millijoules=_rounded_up(self._uncertainty(now)),
+                uncertainty_millijoules=self._uncertainty(now),
                 shared=self._is_shared(now),
                 counter=self._start[now.uuid].counter,
             )
@@ -143,9 +133,10 @@ class ProcessGpus:
             if now.uuid in self._start
         )
 
-    def _uncertainty(self, now: GpuReading) -> float | None:
+    def _uncertainty(self, now: GpuReading) -> int | None:
         integrated, lost = now.uncertainty_since(self._start[now.uuid]), self._counters.lost_millijoules(now.uuid)
-        return integrated if integrated is not None else lost or None
+        found = integrated if integrated is not None else lost or None
+        return None if found is None else math.ceil(found)
 
     def _is_shared(self, now: GpuReading) -> bool | None:
         """Whether others have used the GPU since the start; said once."""
@@ -231,5 +222,78 @@ class ProcessGpus:
         )
 
 
-def _rounded_up(millijoules: float | None) -> int | None:
-    return None if millijoules is None else math.ceil(millijoules)
+@dataclass
+class _Counted:
+    """What was counted of a GPU, and its last reading."""
+
+    millijoules: int
+    seconds: float
+    lost_millijoules: float
+    last: GpuReading
+
+
+class RisingCounters:
+    """Continues the energy and the clock of each GPU after a fall.
+
+    A GPU that is reset counts from zero, and all GPUs do when the driver is loaded again, which readings tell by
+    another `counter`. What a GPU used between its last reading and the reset is in no counter; `lost_millijoules`
+    bounds it. A value that is larger than the GPU can have used since is no such count, and adds nothing.
+    The same holds of energy that an agent integrates, if the agent begins again.
+
+    Attributes:
+        falls: Number of readings so far with an energy or a clock below the one before, or of another counter.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, _Counted] = {}
+        self.falls = 0
+
+    def lost_millijoules(self, uuid: str) -> float:
+        """Bound of what a GPU used while its counter was reset, beyond what was counted; 0 if it was not."""
+        known = self._gpus.get(uuid)
+        return 0.0 if known is None else known.lost_millijoules
+
+    def rising(self, reading: GpuReading, max_watts: float) -> GpuReading:
+        """The reading with an energy and a clock that are not below the GPU's previous ones.
+
+        Args:
+            reading: The next reading of a GPU.
+            max_watts: The most power that the GPU can draw; 0 if it is not known.
+        """
+        energy, clock = reading.cumulative_millijoules, reading.clock_seconds
+        known = self._gpus.get(reading.uuid)
+        if known is None:
+            self._gpus[reading.uuid] = _Counted(energy, clock, 0.0, reading)
+            return reading
+        last = known.last
+        seconds, millijoules = clock - last.clock_seconds, energy - last.cumulative_millijoules
+        began_again = millijoules < 0 or reading.counter != last.counter
+        if seconds < 0 or began_again:
+            self._tell(reading, last)
+        if began_again:
+            possible = 1000 * max_watts * max(seconds, 0.0)
+            millijoules = energy if energy <= possible else 0
+            known.lost_millijoules += possible - millijoules
+            if last.integrated is not None and reading.integrated is not None:
+                # Its errors begin again, too.
+                known.lost_millijoules += last.integrated.uncertainty_since(IntegratedEnergy(0, 0.0, 0.0))
+        known.seconds += max(seconds, 0.0)
+        known.millijoules += millijoules
+        known.last = reading
+        if reading.integrated is None:
+            return reading._replace(energy_millijoules=known.millijoules, clock_seconds=known.seconds)
+        error = reading.integrated.estimation_error_millijoules + known.lost_millijoules
+        integrated = replace(
+            reading.integrated, energy_millijoules=known.millijoules, estimation_error_millijoules=error
+        )
+        return reading._replace(integrated=integrated, clock_seconds=known.seconds)
+
+    def _tell(self, reading: GpuReading, last: GpuReading) -> None:
+        self.falls += 1
+        if self.falls == 1:
+            logger.warning(
+                "GPU %s: its counter began again, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
+                "GPU or a reload of the driver; what it used in between may be missing in the energy of this run",
+                reading.uuid, last.cumulative_millijoules, last.clock_seconds, reading.cumulative_millijoules,
+                reading.clock_seconds,
+            )  # fmt: skip

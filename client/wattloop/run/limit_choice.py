@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.selectors import MeasuredLimit, selector_named
-from wattloop.power.sequential_design import limits_to_measure
-from wattloop.power.sequential_profiling import SequentialProfiling
+from wattloop.power.sequential_design import SequentialDesign, limits_to_measure
 from wattloop.power.shared_totals import TotalsExchange
+from wattloop.power.windows import Totals
 
 if TYPE_CHECKING:
     from wattloop.run.held_gpus import ProcessGpus
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("wattloop")
 
+# One pass over nine limits takes a minute, so all windows together take about two.
+MAX_WINDOWS_PER_LIMIT = 2
+
 
 class LimitChoice:
     """Measures the limits of one process's GPUs, the highest one first, and holds the best one.
-
-    Args:
-        environment: The settings of the run.
-        gpus: The GPUs of this process.
-        verdicts: The verdicts of several ranks; None with one.
 
     Attributes:
         measured_gpus: Number of GPUs whose energy the measurements have.
@@ -40,9 +38,9 @@ class LimitChoice:
         )
         self._gpus = gpus
         self._verdicts = verdicts
-        self._profiling: ScheduledProfiling | SequentialProfiling | None = None
+        self._profiling: ScheduledProfiling | SequentialDesign | None = None
         self._exchange: TotalsExchange | None = None
-        self._has_looked_for_exchange = False
+        self._has_looked_for_exchange = self._is_together = False
         self.measured_gpus = 0
         self.ranks = 1
 
@@ -60,8 +58,12 @@ class LimitChoice:
             self._gpus.hold(highest)
             return
         limits = limits_to_measure(*allowed)
-        self._profiling = SequentialProfiling(limits, self._gpus.count, self._selector, repeats=self._verdicts is None)
+        passes = MAX_WINDOWS_PER_LIMIT if self._verdicts is None else 1
+        self._profiling = self._design(limits, self._gpus.count, passes)
         self._hold(self._profiling.limit_watts)
+
+    def _design(self, limits: tuple[float, ...], gpus: int, passes: int) -> SequentialDesign:
+        return SequentialDesign(limits, gpus, self._selector, max_windows=passes * len(limits))
 
     def best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
         """The limit in watts that the selector chooses from measurements of any number of epochs."""
@@ -79,49 +81,70 @@ class LimitChoice:
     def step_done(self, samples: float) -> None:
         """Count an optimizer step on this number of samples, and hold the next limit when a window ends."""
         profiling = self._profiling
-        if profiling is None or not profiling.step_done(samples):
+        if profiling is None or profiling.finished or not profiling.step_done(samples):
             return
-        if not self._has_looked_for_exchange:
+        if not self._has_looked_for_exchange and isinstance(profiling, SequentialDesign):
             # The first step has connected the ranks.
-            self._has_looked_for_exchange, self._exchange = True, self._found_exchange()
-            if self._exchange is None and self._verdicts is not None and self._verdicts.asks_operator:
+            self._has_looked_for_exchange = True
+            if self._verdicts is not None and (group := self._verdicts.group()) is not None:
+                self._exchange = TotalsExchange(group, f"{self._verdicts.name}/power")
+            elif self._verdicts is not None and self._verdicts.asks_operator:
                 profiling = ScheduledProfiling(profiling.limits_watts, times_steps=self._rank == 0)
                 self._profiling = profiling
                 profiling.step_done(samples)
         totals, interrupted = self._gpus.totals(), self._gpus.was_interrupted()
-        if self._exchange is not None and not isinstance(profiling, ScheduledProfiling):
+        if self._exchange is not None and isinstance(profiling, SequentialDesign):
             shared = self._exchange.exchange(
-                totals, self._gpus.count, profiling.limits_watts, interrupted=interrupted, samples=profiling.samples
+                totals,
+                self._gpus.count,
+                profiling.limits_watts,
+                interrupted=interrupted,
+                samples=profiling.recorder.samples,
             )
             if shared is None:
-                self._profiling = None
-                self._gpus.hold(self._gpus.highest_watts)
+                self._give_up()
                 return
             totals, interrupted = shared.totals, shared.interrupted
             self.measured_gpus, self.ranks = shared.gpus, self._exchange.ranks
-            if not profiling.repeats:
+            if not self._is_together:
                 # All ranks have held the highest limit so far, and repeat the same limits from now on.
-                self._profiling = profiling = profiling.with_all_ranks(shared.gpus)
+                self._is_together = True
+                self._profiling = profiling = self._design(profiling.limits_watts, shared.gpus, MAX_WINDOWS_PER_LIMIT)
             # Which limit is next follows from the windows, so they must be the same to the last digit.
-            profiling.agree_on_samples(shared.reported_samples)
+            profiling.recorder.samples = shared.reported_samples
+        self._add(profiling, totals, interrupted=interrupted)
+
+    def _add(
+        self, profiling: ScheduledProfiling | SequentialDesign, totals: Totals | None, *, interrupted: bool
+    ) -> None:
         before = profiling.limit_watts
-        if totals is None:
-            profiling.reading_missed()
-        elif interrupted:
+        if interrupted and totals is not None:
             profiling.restart_window()
-        else:
-            profiling.add_totals(totals)
+        elif totals is not None:
+            try:
+                profiling.add_totals(totals)
+            except (ArithmeticError, ValueError) as error:
+                # Such as the logarithm of no energy, if a counter stands still. The training must go on.
+                logger.warning("power limits are no longer measured: %s", error)
+                self._give_up()
+                return
+        elif isinstance(profiling, ScheduledProfiling):
+            profiling.reading_missed()
         if profiling.finished:
             self._hold(self.best_limit(profiling.measurements(1.0)))
         elif profiling.limit_watts != before:
             self._hold(profiling.limit_watts)
 
+    def _give_up(self) -> None:
+        self._profiling = None
+        self._gpus.hold(self._gpus.highest_watts)
+
     def epoch_ended(self) -> None:
         """An epoch has ended, after the same step on all ranks: no limit is repeated in the next one."""
         profiling = self._profiling
-        if profiling is None or isinstance(profiling, ScheduledProfiling) or profiling.finished:
+        if not isinstance(profiling, SequentialDesign) or profiling.finished:
             return
-        profiling.epoch_ended()
+        profiling.max_windows = len(profiling.limits_watts)
         if profiling.finished:
             self._hold(self.best_limit(profiling.measurements(1.0)))
 
@@ -142,12 +165,7 @@ class LimitChoice:
             self._hold(profiling.limit_watts)
 
     def choose_from_all_ranks(self, shared: tuple[LimitMeasurement, ...], gpus: int) -> None:
-        """Hold the best limit by the complete measurements of all ranks.
-
-        Args:
-            shared: The sums over all ranks.
-            gpus: Number of their GPUs.
-        """
+        """Hold the best limit by the complete measurements of all ranks."""
         profiling = self._profiling
         if not isinstance(profiling, ScheduledProfiling) or profiling.finished or not shared:
             return
@@ -159,12 +177,6 @@ class LimitChoice:
         if self._profiling is None or (self._exchange is not None and not self._exchange.is_first):
             return ()
         return self._profiling.measurements(samples_per_epoch)
-
-    def _found_exchange(self) -> TotalsExchange | None:
-        """The exchange of readings with the other ranks, where PyTorch has a process group."""
-        if self._verdicts is None or (group := self._verdicts.group()) is None:
-            return None
-        return TotalsExchange(group, f"{self._verdicts.name}/power")
 
     def _hold(self, watts: float) -> None:
         self._gpus.hold(watts)

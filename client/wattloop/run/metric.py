@@ -14,10 +14,6 @@ MAX_SHOWN_NAMES = 20
 def metric_value(value: object, name: str = "metric") -> float:
     """The metric as a number. NaN and infinities stay as they are.
 
-    Args:
-        value: A number, or an array or tensor of one element.
-        name: Its name, for errors.
-
     Raises:
         InputError: It is neither.
 
@@ -38,17 +34,15 @@ def metric_value(value: object, name: str = "metric") -> float:
     # An array of several elements: NumPy raises ValueError, PyTorch RuntimeError.
     except (TypeError, ValueError, RuntimeError, OverflowError):
         pass
-    source = "the metric" if name == "metric" else f"the metric {name}"
-    raise InputError(source, _described(value), "one number")
+    shape, kind = getattr(value, "shape", None), type(value).__name__
+    found = f"{short_repr(value)} ({kind})"
+    if isinstance(shape, tuple) and shape:
+        found = f"a {kind} of shape {tuple(int(size) for size in shape)}"
+    raise InputError("the metric" if name == "metric" else f"the metric {name}", found, "one number")
 
 
 def metric_named(metrics: Mapping[str, Any], names: Iterable[str], source: str) -> float:
     """The value of the first of these names that the metrics have.
-
-    Args:
-        metrics: Metrics of an evaluation by name.
-        names: The names to look for, most specific first.
-        source: Place of the metrics, for errors.
 
     Raises:
         InputError: None of the names is there, or its value is not one number.
@@ -67,11 +61,3 @@ def metric_named(metrics: Mapping[str, Any], names: Iterable[str], source: str) 
     found = [str(name) for name in metrics]
     shown = ", ".join(found[:MAX_SHOWN_NAMES]) + (", …" if len(found) > MAX_SHOWN_NAMES else "")
     raise InputError(source, shown or "no metrics", f"{' or '.join(wanted)} among the metrics")
-
-
-def _described(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    kind = type(value).__name__
-    if isinstance(shape, tuple) and shape:
-        return f"a {kind} of shape {tuple(int(size) for size in shape)}"
-    return f"{short_repr(value)} ({kind})"

@@ -30,13 +30,8 @@ class MicroBatches:
 def micro_batches(global_batch_size: int, devices: int = 1, max_per_device: int | None = None) -> MicroBatches:
     """Share a global batch among devices.
 
-    With as few parts as `max_per_device` allows. A batch that does not divide is rounded down to one
-    that does, and to one sample for each device at least.
-
-    Args:
-        global_batch_size: Number of samples of an optimizer step.
-        devices: Number of devices that share it.
-        max_per_device: The most samples that fit into a device's memory; default: any number.
+    With as few parts as `max_per_device` allows, the most samples that fit into a device's memory. A batch that does
+    not divide is rounded down to one that does, and to one sample for each device at least.
 
     Raises:
         UsageError: A number is not a positive whole number.

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, SupportsFloat
 
 from wattloop.arguments import gpu_names, number_between
@@ -19,7 +18,6 @@ from wattloop.power.selectors import Cost, MeasuredLimit, Selector
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign, limits_to_measure
 from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
-from wattloop.power.windows import PowerWindow, WindowRecorder
 from wattloop.printable import short_repr
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.run.metric import metric_value
@@ -115,7 +113,6 @@ class PowerLimitOptimizer:
         self._run = run_or_agent if isinstance(run_or_agent, Run) else None
         self._gpus = self._gpus_of(run_or_agent, gpus)
         self._design: SequentialDesign | None = None
-        self._recorder: WindowRecorder | None = None
         self._group = group
         self._exchange: TotalsExchange | None = None
         self._problem = ""
@@ -126,9 +123,7 @@ class PowerLimitOptimizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     @property
@@ -144,13 +139,13 @@ class PowerLimitOptimizer:
     def on_epoch_begin(self, epoch: int | None = None) -> None:  # noqa: ARG002 - trainers pass it
         """Begin an epoch: the measurement begins or continues."""
         self._begin()
-        recorder = self._recorder
-        if recorder is not None and recorder.has_begun:
+        design = self._design
+        if design is not None and design.recorder.has_begun:
             shared = self._shared("the beginning of an epoch")
             if shared is not None and shared.interrupted:
-                recorder.restart()
+                design.restart_window()
             elif shared is not None:
-                recorder.resume(shared.totals)
+                design.recorder.resume(shared.totals)
 
     def on_step_end(self, samples: float = 1.0) -> None:
         """Count an optimizer step. Most steps read nothing.
@@ -163,21 +158,29 @@ class PowerLimitOptimizer:
         """
         samples = number_between(samples, "the number of samples", SMALLEST, math.inf, "a positive number")
         self._begin()
-        recorder = self._recorder
-        if recorder is None or not recorder.step_done(samples):
+        design = self._design
+        if design is None or not design.step_done(samples):
             return
         shared = self._shared("a step")
         if shared is None:
             return
         if shared.interrupted:
-            # The limit may not have been held for a moment.
-            recorder.restart()
+            design.restart_window()
             return
         # The choice of all ranks follows from the windows, so they must be the same to the last digit.
-        recorder.samples = shared.samples
-        window = recorder.add_totals(shared.totals)
-        if window is not None:
-            self._add(window)
+        design.recorder.samples = shared.samples
+        before = design.limit_watts
+        try:
+            design.add_totals(shared.totals)
+        except Exception as error:  # noqa: BLE001 - a user's selector must not end a long training
+            logger.warning("power limits are no longer measured, and none is held: the selector failed: %r", error)
+            self._design = None
+            self._gpus.release()
+            return
+        if design.reason is not None and design.choice is not None:
+            self._finish(profile_result(design, design.choice, design.reason))
+        elif design.limit_watts != before:
+            self._hold(design.limit_watts)
 
     def on_epoch_end(self, epoch: int | None = None, metric: SupportsFloat | None = None) -> None:  # noqa: ARG002
         """End an epoch: what follows, such as an evaluation, is not measured.
@@ -191,17 +194,17 @@ class PowerLimitOptimizer:
         """
         value = None if metric is None else metric_value(metric)
         crossed = value is not None and self._thresholds.crossed(value)
-        recorder = self._recorder
-        is_open = recorder is not None and recorder.is_open
+        design = self._design
+        is_open = design is not None and design.recorder.is_open
         if not is_open and not self._thresholds.given:
             return
         shared = self._shared("the end of an epoch", MEASURE_AGAIN if crossed else "", reads=is_open)
         if shared is None:
             return
-        if recorder is not None and is_open and shared.interrupted:
-            recorder.restart()
-        elif recorder is not None and is_open:
-            recorder.pause(shared.totals)
+        if design is not None and is_open and shared.interrupted:
+            design.restart_window()
+        elif design is not None and is_open:
+            design.recorder.pause(shared.totals)
         if shared.note:
             logger.info("the metric has crossed a threshold: the power limits are measured again")
             self._begin_profile()
@@ -211,7 +214,7 @@ class PowerLimitOptimizer:
         if self._ended:
             return
         self._ended = True
-        self._design = self._recorder = self._exchange = None
+        self._design = self._exchange = None
         if not self._begun:
             return
         if self._run is None:
@@ -270,7 +273,9 @@ class PowerLimitOptimizer:
         group = self._group()
         problem = self._obstacle()
         is_reader = group is None or group.rank == 0
-        own = None if problem or not self._gpus.count or not is_reader else self._stored_result()
+        own = None
+        if self._profile_file is not None and self._limits_now and is_reader and not problem and self._gpus.count:
+            own = stored_result(self._profile_file, self._limits_now, self._selector)
         ranks = process_rank(self._variables).ranks
         if group is None and ranks > 1 and not _is_of(own, {self._gpus.count}):
             problem = problem or f"this is one of {ranks} processes, {WITHOUT_GROUP}"
@@ -318,29 +323,20 @@ class PowerLimitOptimizer:
             self._gpus.count,
             self._limits_now,
             interrupted=reads and self._gpus.was_interrupted(),
-            samples=0.0 if self._recorder is None else self._recorder.samples,
+            samples=0.0 if self._design is None else self._design.recorder.samples,
             moment=moment + held,
             uuids=self._gpus.uuids,
             problem=self._problem,
             note=note,
         )
         if shared is None:
-            self._give_up()
+            self._exchange = None
+            # A choice that all ranks hold stays, and so does a limit that the operator decides.
+            if self.measuring:
+                logger.warning("power limits are no longer measured, and none is held")
+                self._design = None
+                self._gpus.release()
         return shared
-
-    def _give_up(self) -> None:
-        self._exchange = None
-        # A choice that all ranks hold stays, and so does a limit that the operator decides.
-        if self.measuring:
-            logger.warning("power limits are no longer measured, and none is held")
-            self._stop_measuring()
-            self._gpus.release()
-
-    def _stored_result(self) -> ProfileResult | None:
-        limits = self._limits_now
-        if self._profile_file is None or not limits:
-            return None
-        return stored_result(self._profile_file, limits, self._selector)
 
     @property
     def _limits_now(self) -> tuple[float, ...]:
@@ -352,23 +348,20 @@ class PowerLimitOptimizer:
 
     def _obstacle(self) -> str:
         """Connects; returns why no limit can be chosen, or an empty text."""
-        problem = self._obstacle_without_run() if self._run is None else self._obstacle_of(self._run)
-        if not problem and self._gpus.count and self._gpus.allowed_watts is None:
-            problem = "no power limit may be held on all GPUs of this process"
-        return problem
-
-    def _obstacle_of(self, run: Run) -> str:
-        settings = run.environment
-        if settings.profile_power_limits or settings.power_limit_watts is not None:
-            return "the operator decides the power limit of this run"
-        return "" if self._gpus.count else "the run has not begun, or no agent offers it a GPU"
-
-    def _obstacle_without_run(self) -> str:
-        if not self._gpus.has_agent:
-            return f"{SOCKET_VARIABLE} names no agent"
-        self._gpus.begin()
-        # `begin` has logged that no agent answers.
-        return "" if self._gpus.count or not self._gpus.has_agent else "the agent offers no GPU"
+        if self._run is not None:
+            settings = self._run.environment
+            if settings.profile_power_limits or settings.power_limit_watts is not None:
+                return "the operator decides the power limit of this run"
+            if not self._gpus.count:
+                return "the run has not begun, or no agent offers it a GPU"
+        else:
+            if not self._gpus.has_agent:
+                return f"{SOCKET_VARIABLE} names no agent"
+            answers = self._gpus.begin()
+            if not self._gpus.count:
+                # `begin` has logged that no agent answers.
+                return "the agent offers no GPU" if answers else ""
+        return "" if self._gpus.allowed_watts else "no power limit may be held on all GPUs of this process"
 
     def _begin_profile(self) -> None:
         limits = self._limits_now
@@ -381,29 +374,6 @@ class PowerLimitOptimizer:
         self._gpus.hold(watts)
         # The next reading, to which all ranks come, ends the measurement of all.
         self._problem = self._gpus.refusal
-        self._recorder = WindowRecorder(watts)
-
-    def _stop_measuring(self) -> None:
-        self._design = self._recorder = None
-
-    def _add(self, window: PowerWindow) -> None:
-        design = self._design
-        if design is None:
-            return
-        try:
-            design.add(window)
-        except Exception as error:  # noqa: BLE001 - a user's selector must not end a long training
-            logger.warning("power limits are no longer measured, and none is held: the selector failed: %r", error)
-            self._stop_measuring()
-            self._gpus.release()
-            return
-        watts = design.limit_watts
-        if design.reason is not None and design.choice is not None:
-            self._finish(profile_result(design, design.choice, design.reason))
-        elif watts != window.power_limit_watts:
-            self._hold(watts)
-        else:
-            self._recorder = WindowRecorder(watts)
 
     def _finish(self, own: ProfileResult) -> None:
         exchange = self._exchange
@@ -412,7 +382,7 @@ class PowerLimitOptimizer:
         if exchange is None or shared is None:
             return
         result = parsed_result(shared.note, "rank 0")
-        self._stop_measuring()
+        self._design = None
         self.results.append(result)
         if result.power_limit_watts != self._gpus.limit_watts:
             self._gpus.hold(result.power_limit_watts)
@@ -439,11 +409,7 @@ def _is_of(result: ProfileResult | None, numbers: Collection[float]) -> bool:
 
 
 def _limits(given: Sequence[float]) -> tuple[float, ...]:
-    """The limits of a script.
-
-    Raises:
-        UsageError: They are no list of different power limits.
-    """
+    """The limits of a script."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise UsageError(f"limits_watts is {short_repr(given)}; it must be a list of watts, such as (400, 300, 200)")
     expected = "a power limit: a positive number of watts"

@@ -19,7 +19,7 @@ from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 from wattloop.printable import ascii_text, short_repr
 from wattloop.run.micro_batches import micro_batches
-from wattloop.wire.probe_messages import (
+from wattloop.wire.training_messages import (
     MAX_CHOSEN_CHARACTERS,
     MAX_PROBE_BATCH_SIZE,
     MAX_PROBE_NUMBER,
@@ -123,8 +123,6 @@ class ProbedConfiguration:
     """What a probe varies.
 
     Attributes:
-        batch_size: The global batch size.
-        parameters: Names and values of the parameters of the plan.
         power_limit_watts: The limit of each GPU; None: none is held.
     """
 
@@ -179,13 +177,7 @@ def _axis(current: Item, values: Sequence[Item]) -> list[Item]:
 
 
 def left_out(plan: ProbePlan, limits: Sequence[int], allowed_watts: tuple[float, float] | None) -> list[str]:
-    """Why some power limits of a plan are not tried; empty if all are.
-
-    Args:
-        plan: The plan.
-        limits: Those of its limits that are tried.
-        allowed_watts: The lowest and the highest limit that may be held; None for no limit.
-    """
+    """Why some power limits of a plan are not tried; empty if all are."""
     outside = [f"{each} W" for each in plan.power_limits_watts if each not in limits]
     if not outside:
         return []
@@ -233,14 +225,7 @@ def cheapest(trials: Sequence[Trial], model: CostModel) -> Trial | None:
 
 @dataclass(frozen=True)
 class ProbeCost:
-    """What trials have cost so far.
-
-    Attributes:
-        trials: Their number.
-        energy_joules: Their energy, with that of copies and losses.
-        time_seconds: Their time.
-        longest_seconds: Time of the longest of them.
-    """
+    """What trials have cost so far."""
 
     trials: int = 0
     energy_joules: float = 0.0

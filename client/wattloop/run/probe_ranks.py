@@ -21,8 +21,6 @@ class ProbeRanks:
     """The ranks of a run that probes; a single process too.
 
     Args:
-        run: The run, which has begun.
-        group: The process group; None without one.
         synchronize: Waits for the work that is queued on the GPUs, before each reading.
 
     Attributes:
@@ -70,14 +68,7 @@ class ProbeRanks:
     def read(
         self, moment: str, limits: tuple[float, ...], *, interrupted: bool = False, note: str = ""
     ) -> SharedReading | None:
-        """Energy and time of all ranks now; None if they cannot probe together, which ends all probes.
-
-        Args:
-            moment: Where in the probes this is, the same on all ranks.
-            limits: The power limits that this rank tries.
-            interrupted: Whether what it measures is not valid.
-            note: What rank 0 tells the others.
-        """
+        """Energy and time of all ranks now; None if they cannot probe together, which ends all probes."""
         if self.problem:
             return None
         self._synchronize()

@@ -86,11 +86,7 @@ def run_probes(values: Sequence[Value], start: Callable[[Value], Callable[[], fl
 
 
 def check_probes(values: Sequence[Value], steps: int) -> None:
-    """Check that there is something to probe.
-
-    Raises:
-        UsageError: There is no value, or no step.
-    """
+    """Check that there is something to probe."""
     if not values:
         raise UsageError("there is no value to probe; at least one is needed")
     if steps < 1:
@@ -98,13 +94,7 @@ def check_probes(values: Sequence[Value], steps: int) -> None:
 
 
 def run_probe(value: Value, step: Callable[[], float], steps: int) -> Probe[Value]:
-    """Run the steps of one value, up to the first loss that is not finite.
-
-    Args:
-        value: The value.
-        step: A step with it, which returns its loss.
-        steps: Number of steps.
-    """
+    """Run the steps of one value, up to the first loss that is not finite."""
     losses: list[float] = []
     for _ in range(steps):
         losses.append(float(step()))

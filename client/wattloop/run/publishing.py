@@ -1,24 +1,30 @@
 """Publishes the model of an attempt that reached its target: one rename, or one object, makes it current.
 
-An attempt writes its files into a folder of its own. Publication makes them durable, adds a description
-(`wattloop-model.json`), and replaces the symbolic link `current` by a new one. A process that is killed at any
-moment leaves the former link or the new one, each to complete files. Where the files are in an object store, which
-has no rename, a marker object names them instead: one write replaces it as a whole.
+A process that is killed at any moment leaves the former symbolic link `current` or the new one, each to complete files.
+Where the files are in an object store, which has no rename, a marker object names them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wattloop.errors import OperationError
+from wattloop.wire.training_messages import PublishedModel
+
+if TYPE_CHECKING:
+    from wattloop.wire.environment import RunEnvironment
+
+logger = logging.getLogger("wattloop")
 
 CURRENT = "current"
 MARKER = "current.json"
@@ -64,78 +70,88 @@ def current_of(directory: str) -> str:
     return f"{directory.rstrip('/')}/{MARKER if is_url(directory) else CURRENT}"
 
 
-class AttemptOutput:
-    """The files of one attempt, and their publication.
+class RunOutput:
+    """The files of one attempt, with `spec.output`, and their publication. Failures are logged, and end no training.
 
     Args:
-        location: Folder or URL for the files; empty: none.
-        current: Location of what is current.
+        environment: The settings of the run; `output_directory` is not empty.
         store: Writes the marker of an object store; None: nothing is published there.
 
     Attributes:
-        location: Folder or URL for the files of this process; empty: none.
+        location: Folder or URL for the files of this process.
     """
 
-    def __init__(self, location: str, current: str, store: MarkerStore | None = None) -> None:
-        self._current = current
+    def __init__(self, environment: RunEnvironment, store: MarkerStore | None = None) -> None:
+        self._environment = environment
         self._store = store
-        self.location = location if not location or is_url(location) else _unpublished(location)
+        location = environment.output_directory
+        self.location = location if is_url(location) else _unpublished(location)
 
     def create(self) -> None:
-        """Create the folder.
-
-        Raises:
-            PublishError: It cannot be created, or the location is a URL and there is no store for its marker.
-        """
+        """Create the folder."""
+        problem = ""
         if is_url(self.location):
             if self._store is None:
-                raise PublishError(f"{self.location}: Run(marker_store=…) must write {self._current}")
-        elif self.location:
+                problem = f"Run(marker_store=…) must write {self._environment.current_model}"
+        else:
             try:
                 Path(self.location).mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise PublishError(f"{self.location}: cannot be created: {error.strerror}") from error
+                problem = f"cannot be created: {error.strerror}"
+        if problem:
+            name = self._environment.recurrence
+            logger.warning("%s: no model will be published: %s: %s", name, self.location, problem)
 
-    def current(self) -> str:
-        """Folder or URL of the files that are current.
-
-        Raises:
-            PublishError: Nothing is current, or the marker cannot be read.
-        """
-        if is_url(self.location):
-            return self._current_of_marker()
-        folder = Path(self._current).resolve()
-        if not folder.is_dir():
-            raise PublishError(f"{self._current} does not exist")
-        return str(folder)
-
-    def _current_of_marker(self) -> str:
-        if self._store is None:
-            raise PublishError(f"{self._current}: Run was given no marker_store")
+    @functools.cached_property
+    def warm_start_location(self) -> str:
+        """Folder or URL of the model to begin with; empty to begin without one. Found once."""
+        if not self._environment.warm_start_directory:
+            return ""
         try:
-            content = self._store.read(self._current)
-            path = None if content is None else json.loads(content)["path"]
-        except Exception as error:  # of the user's own store, or of an object that is no marker
-            raise PublishError(f"{self._current}: cannot be read: {type(error).__name__}: {error}") from error
+            return self._current_location()
+        except PublishError as error:
+            logger.warning("%s: begins without the current model: %s", self._environment.recurrence, error)
+            return ""
+
+    def _current_location(self) -> str:
+        current = self._environment.current_model
+        path: object = None
+        if not is_url(self.location):
+            folder = Path(current).resolve()
+            path = str(folder) if folder.is_dir() else None
+        elif self._store is None:
+            raise PublishError(f"{current}: Run was given no marker_store")
+        else:
+            try:
+                content = self._store.read(current)
+                path = None if content is None else json.loads(content)["path"]
+            except Exception as error:  # of the user's own store, or of an object that is no marker
+                raise PublishError(f"{current}: cannot be read: {type(error).__name__}: {error}") from error
         if not isinstance(path, str):
-            raise PublishError(f"{self._current} does not exist")
+            raise PublishError(f"{current} does not exist")
         return path
 
-    def publish(self, facts: Mapping[str, object], keep_alive: Callable[[], None] = lambda: None) -> str:
-        """Make the files current, and return the digest of the files or of the marker.
+    def publish(
+        self, facts: Mapping[str, object], keep_alive: Callable[[], None] = lambda: None
+    ) -> PublishedModel | None:
+        """Make the files the current model, and return it; None if that failed. What was current still is then.
 
         Args:
-            facts: What the description says about the model, as JSON types.
+            facts: What the description of the model says besides job and recurrence, as JSON types.
             keep_alive: Called between parts of large files.
-
-        Raises:
-            PublishError: They could not be published; what was current still is.
         """
-        if not is_url(self.location):
-            return publish_folder(Path(self.location), Path(self._current), facts, keep_alive)
-        if self._store is None:
-            raise PublishError(f"{self.location}: Run was given no marker_store")
-        return publish_object(self.location, self._current, facts, self._store)
+        name, current = self._environment.recurrence, self._environment.current_model
+        facts = {"job": self._environment.job, "recurrence": name, **facts}
+        try:
+            if not is_url(self.location):
+                digest = publish_folder(Path(self.location), Path(current), facts, keep_alive)
+            else:
+                digest = _publish_object(self.location, current, facts, self._store)
+        except PublishError as error:
+            logger.warning("%s: not published: %s", name, error)
+            return None
+        logger.info("%s: published %s", name, self.location)
+        return PublishedModel(self.location.rstrip("/").rpartition("/")[2], digest)
 
 
 def _unpublished(location: str) -> str:
@@ -149,12 +165,6 @@ def publish_folder(
 ) -> str:
     """Make the files of a folder durable and current.
 
-    Args:
-        folder: The attempt's files.
-        current: The symbolic link to replace.
-        facts: What the description says about the model, as JSON types.
-        keep_alive: Called between parts of large files.
-
     Returns:
         The digest of the files: their names, sizes and contents.
 
@@ -164,7 +174,7 @@ def publish_folder(
     """
     try:
         digest, folders = _digest_of(folder, keep_alive)
-        _write_durably(folder / DESCRIPTION, _description(facts, digest))
+        _write_durably(folder / DESCRIPTION, _description({**facts, "digest": digest}))
         for each in folders:
             _sync(each)
         _sync(folder.parent)
@@ -175,22 +185,11 @@ def publish_folder(
     return digest
 
 
-def publish_object(location: str, marker: str, facts: Mapping[str, object], store: MarkerStore) -> str:
-    """Make what a training has stored at a URL current, by one write of the marker.
-
-    Args:
-        location: URL of the attempt's files.
-        marker: URL of the marker.
-        facts: What the marker says about the model, as JSON types.
-        store: Writes the marker.
-
-    Returns:
-        The digest of the marker.
-
-    Raises:
-        PublishError: The marker could not be written.
-    """
-    content = _description({"path": location, **facts}, "")
+def _publish_object(location: str, marker: str, facts: Mapping[str, object], store: MarkerStore | None) -> str:
+    """Make what a training has stored at a URL current, by one write of the marker; returns its digest."""
+    if store is None:
+        raise PublishError(f"{location}: Run was given no marker_store")
+    content = _description({"path": location, **facts})
     try:
         store.write(marker, content)
     except Exception as error:  # of the user's own store
@@ -246,9 +245,8 @@ def _chunks(file: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _description(facts: Mapping[str, object], digest: str) -> bytes:
-    described = {**facts, **({"digest": digest} if digest else {})}
-    return json.dumps(described, indent=2, sort_keys=True).encode() + b"\n"
+def _description(facts: Mapping[str, object]) -> bytes:
+    return json.dumps(facts, indent=2, sort_keys=True).encode() + b"\n"
 
 
 def _write_durably(path: Path, content: bytes) -> None:

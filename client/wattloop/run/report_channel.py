@@ -1,10 +1,7 @@
 """Sends reports over HTTP. A failure does not end the training.
 
-An undelivered report is dropped, because the next one contains all its data. In a container it is left in the
-termination message, in case that no other one follows. After a failure the channel backs off, up to half a
-minute, so that an unreachable operator does not slow training steps. Only the last report of a run is retried
-until a timeout. If the operator asks for a later report (429 or 503 with Retry-After), the newest report is
-sent again at that time. A training that has nothing to report shows its progress in time (`Heartbeat`).
+An undelivered report is dropped, because the next one contains all its data. After a failure the channel backs off, up
+to half a minute, so that an unreachable operator does not slow training steps.
 """
 
 from __future__ import annotations
@@ -35,11 +32,10 @@ class ReportChannel:
 
     Args:
         url: URL of the recurrence at the reporting API; empty to send no reports.
-        token_file: File with the bearer token, read again for each report because Kubernetes rotates it.
-        certificate_authority_file: Certificates to verify the server with; empty: the system's.
-        termination_message_path: The container's file for its termination message; empty: there is none.
-        clock: Monotonic clock, in seconds.
-        sleep: Waits for a number of seconds.
+
+    Attributes:
+        wait_seconds: How long to wait before the next attempt after a failure; 0 after a success.
+        rejected_permanently: Whether the server rejected the last report, and would reject it again.
     """
 
     def __init__(
@@ -56,9 +52,9 @@ class ReportChannel:
         self._url = self._api.url
         self._clock = clock
         self._sleep = sleep
-        self._wait_seconds = 0.0
+        self.wait_seconds = 0.0
         self._next_attempt = -float("inf")
-        self._rejected_permanently = False
+        self.rejected_permanently = False
         self._delayed: Report | None = None
         self._termination_message: TerminationMessage | None = None
         if termination_message_path:
@@ -72,16 +68,6 @@ class ReportChannel:
         """Whether there is an operator to report to."""
         return bool(self._url)
 
-    @property
-    def wait_seconds(self) -> float:
-        """How long to wait before the next attempt after a failure; 0 after a success."""
-        return self._wait_seconds
-
-    @property
-    def rejected_permanently(self) -> bool:
-        """Whether the server rejected the last report, and would reject it again."""
-        return self._rejected_permanently
-
     def ask(self, report: Report) -> Answer | None:
         """Deliver a report that asks for a verdict, also during a backoff, and wait for the answer.
 
@@ -94,10 +80,6 @@ class ReportChannel:
     def send(self, report: Report, timeout_seconds: float = TIMEOUT_SECONDS) -> Answer | None:
         """Deliver a report, or return immediately during the backoff after a failure.
 
-        Args:
-            report: The report.
-            timeout_seconds: How long to wait for the answer.
-
         Returns:
             The answer, or None if the report was not delivered; the next one contains all its data.
         """
@@ -109,14 +91,15 @@ class ReportChannel:
             self._leave(report)
             return None
         try:
-            answer = self._post(report, timeout_seconds)
+            body = self._api.send("POST", "/progress", report.to_json(), timeout_seconds, MAX_ANSWER_BYTES)
+            answer = Answer.from_json(body)
         except REQUEST_ERRORS as error:
-            self._rejected_permanently = is_permanent(error)
+            self.rejected_permanently = is_permanent(error)
             requested = retry_after_seconds(error)
             self._delayed = None if requested is None else report
-            doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
-            self._wait_seconds = min(doubled if requested is None else requested, MAX_WAIT_SECONDS)
-            self._next_attempt = self._clock() + self._wait_seconds
+            doubled = max(2 * self.wait_seconds, FIRST_WAIT_SECONDS)
+            self.wait_seconds = min(doubled if requested is None else requested, MAX_WAIT_SECONDS)
+            self._next_attempt = self._clock() + self.wait_seconds
             logger.warning(
                 "report %d of %s was not delivered (%s); training continues, and the next report contains its data",
                 report.sequence,
@@ -125,8 +108,8 @@ class ReportChannel:
             )
             self._leave(report)
             return None
-        self._wait_seconds = 0.0
-        self._rejected_permanently = False
+        self.wait_seconds = 0.0
+        self.rejected_permanently = False
         self._delayed = None
         if self._termination_message is not None:
             self._termination_message.withdraw()
@@ -145,10 +128,6 @@ class ReportChannel:
     def send_last(self, report: Report, timeout_seconds: float) -> Answer | None:
         """Deliver the last report, with retries until a timeout.
 
-        Args:
-            report: The last report.
-            timeout_seconds: How long to retry; 0 for one attempt.
-
         Returns:
             The answer, or None if the report was not delivered or was permanently rejected.
         """
@@ -156,20 +135,15 @@ class ReportChannel:
         self._next_attempt = -float("inf")
         while True:
             answer = self.send(report)
-            if answer is not None or not self._url or self._rejected_permanently:
+            if answer is not None or not self._url or self.rejected_permanently:
                 return answer
-            if self._clock() + self._wait_seconds >= deadline:
+            if self._clock() + self.wait_seconds >= deadline:
                 return None
-            self._sleep(self._wait_seconds)
+            self._sleep(self.wait_seconds)
 
     def _leave(self, report: Report) -> None:
         if self._termination_message is not None:
             self._termination_message.leave(report)
-
-    def _post(self, report: Report, timeout_seconds: float) -> Answer:
-        return Answer.from_json(
-            self._api.send("POST", "/progress", report.to_json(), timeout_seconds, MAX_ANSWER_BYTES)
-        )
 
 
 # A report may be lost, and the next one may have to wait for the backoff after a failure.

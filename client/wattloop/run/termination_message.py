@@ -1,8 +1,6 @@
 """Leaves what the operator has not received in the termination message of this process's container.
 
-The operator reads it from the status of the pod when it is back, also if the training has ended meanwhile. All
-processes of the container share the file. Nothing here ends or delays the training: a file that cannot be written is
-logged once.
+Nothing here ends or delays the training; docs/internals/undelivered-reports.md has the rest.
 """
 
 from __future__ import annotations
@@ -29,11 +27,7 @@ MAX_ERROR_CHARACTERS = 2048
 
 
 class TerminationMessage:
-    """The undelivered report of this process in the termination message of its container.
-
-    Args:
-        path: The file, which exists in a container.
-    """
+    """The undelivered report of this process in the termination message of its container."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -50,14 +44,26 @@ class TerminationMessage:
         if not self._watches_exit:
             self._watches_exit = True
             atexit.register(self._add_error)
-        self._change(lambda output, reports: (output, _with(reports, report)))
+
+        def add(output: str, reports: str) -> tuple[str, str]:
+            if reports == TOO_MANY:
+                return output, reports
+            return output, packed([*_others(reports, report.process), report])
+
+        self._change(add)
 
     def withdraw(self) -> None:
         """Take the report back, because a later one was delivered."""
         if self._left is None:
             return
         process, self._left = self._left.process, None
-        self._change(lambda output, reports: (output, _without(reports, process)))
+
+        def remove(output: str, reports: str) -> tuple[str, str]:
+            # The operator is back, so the other processes deliver theirs, or leave them again.
+            others = [] if reports == TOO_MANY else _others(reports, process)
+            return output, packed(others) if others else ""
+
+        self._change(remove)
 
     def _add_error(self) -> None:
         """Add the traceback of the error that ends this process.
@@ -80,12 +86,7 @@ class TerminationMessage:
 
 
 def _rewrite(path: Path, change: Callable[[str, str], tuple[str, str]]) -> None:
-    """Change the text and the packed reports of a file, which no other process does meanwhile.
-
-    Raises:
-        OSError: It does not exist, or cannot be written.
-        ValueError: It is another program's.
-    """
+    """Change the text and the packed reports of a file, which no other process does meanwhile."""
     with path.open("r+b", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         before = file.read(MAX_FILE_BYTES + 1)
@@ -99,18 +100,6 @@ def _rewrite(path: Path, change: Callable[[str, str], tuple[str, str]]) -> None:
             # A process that is killed between these leaves nothing of the message before.
             file.write(after.ljust(len(before), b"\n"))
             file.truncate(len(after))
-
-
-def _with(reports: str, report: Report) -> str:
-    if reports == TOO_MANY:
-        return reports
-    return packed([*_others(reports, report.process), report])
-
-
-def _without(reports: str, process: str) -> str:
-    # The operator is back, so the other processes deliver theirs, or leave them again.
-    others = [] if reports == TOO_MANY else _others(reports, process)
-    return packed(others) if others else ""
 
 
 def _others(reports: str, process: str) -> list[Report]:

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from wattloop.run.experiment_tags import ExperimentTags
     from wattloop.run.held_gpus import ProcessGpus
     from wattloop.run.limit_choice import LimitChoice
-    from wattloop.run.publishing import MarkerStore
-    from wattloop.run.run_output import RunOutput
-    from wattloop.wire.probe_messages import ProbeReport
-    from wattloop.wire.training_messages import PublishedModel, Report
+    from wattloop.run.publishing import MarkerStore, RunOutput
+    from wattloop.wire.training_messages import ProbeReport, PublishedModel, Report
 
 logger = logging.getLogger("wattloop")
 
@@ -72,9 +70,8 @@ class Run:
         from wattloop.run.held_gpus import ProcessGpus  # noqa: PLC0415
         from wattloop.run.micro_batches import micro_batches  # noqa: PLC0415
         from wattloop.run.report_channel import Heartbeat, ReportChannel  # noqa: PLC0415
-        from wattloop.run.stop_decision import StopDecision  # noqa: PLC0415
         from wattloop.run.training_progress import TrainingProgress  # noqa: PLC0415
-        from wattloop.run.verdicts import RankVerdicts  # noqa: PLC0415
+        from wattloop.run.verdicts import RankVerdicts, StopDecision  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
         chosen = gpu_names(gpus)
@@ -99,8 +96,16 @@ class Run:
         self._verdicts = RankVerdicts(self._channel, rank, ranks) if several else None
         self._progress = TrainingProgress(self.environment.target)
         self._decision = StopDecision(self.environment.recurrence, self._progress, self._verdicts)
-        self._limit_choice = self._choice_of_limit()
-        self._output = self._attempt_output(marker_store)
+        self._limit_choice: LimitChoice | None = None
+        self._output: RunOutput | None = None
+        if self.environment.profile_power_limits:
+            from wattloop.run.limit_choice import LimitChoice  # noqa: PLC0415 - most runs measure no limits
+
+            self._limit_choice = LimitChoice(self.environment, self._gpus, self._verdicts)
+        if self.environment.output_directory:
+            from wattloop.run.publishing import RunOutput  # noqa: PLC0415 - most runs have no spec.output
+
+            self._output = RunOutput(self.environment, marker_store)
         self._published: PublishedModel | None = None
         self._decided_batch_size = self.batch_size
         self._probed: ProbeReport | None = None
@@ -333,22 +338,6 @@ class Run:
             self._experiments = ExperimentTags(self.environment)
         self._experiments.update(report, last=last)
 
-    def _attempt_output(self, marker_store: MarkerStore | None) -> RunOutput | None:
-        if not self.environment.output_directory:
-            return None
-        # Imported here because most runs need it only with spec.output.
-        from wattloop.run.run_output import RunOutput  # noqa: PLC0415
-
-        return RunOutput(self.environment, marker_store)
-
-    def _choice_of_limit(self) -> LimitChoice | None:
-        if not self.environment.profile_power_limits:
-            return None
-        # Imported here because most runs measure no limits.
-        from wattloop.run.limit_choice import LimitChoice  # noqa: PLC0415
-
-        return LimitChoice(self.environment, self._gpus, self._verdicts)
-
     def _publish(self) -> None:
         """Publish the model of a run whose target the operator holds to be reached."""
         if self._output is None or self.environment.rank != 0 or not self.reached:
@@ -369,7 +358,7 @@ class Run:
         self._published = self._output.publish(facts, self.keep_alive)
 
     def _report(self, *, finished: bool, error: BaseException | None = None) -> Report:
-        from wattloop.run.failure import failure_name, is_consequence  # noqa: PLC0415
+        from wattloop.run.training_progress import failure_name, is_consequence  # noqa: PLC0415
         from wattloop.wire.training_messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
         self._sequence += 1

@@ -1,11 +1,7 @@
-"""Whether the ranks of a run go on after an epoch: the same verdict for all of them.
+"""Whether a run goes on after an epoch: the same verdict for all ranks, which wait for each other in every step.
 
-Ranks that train together wait for each other in every step, so all must end after the same epoch. Rank 0,
-whose metric counts, decides with the operator. Where PyTorch has a process group, rank 0 publishes the
-verdict in the group's store. Otherwise each rank asks the operator, which decides when rank 0 asks and
-keeps the verdict.
-
-Every wait is bounded, and without a verdict a rank goes on.
+Where PyTorch has a process group, rank 0 publishes the verdict in the group's store. Otherwise each rank asks the
+operator, which decides when rank 0 asks. Every wait is bounded, and without a verdict a rank goes on.
 """
 
 from __future__ import annotations
@@ -22,8 +18,12 @@ from wattloop.wire.torch_group import LostStoreError, TorchGroup, torch_group
 from wattloop.wire.training_messages import Answer, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     # It loads an HTTP client.
     from wattloop.run.report_channel import ReportChannel
+    from wattloop.run.training_progress import TrainingProgress
+    from wattloop.wire.training_messages import Answer, Report
 
 logger = logging.getLogger("wattloop")
 
@@ -45,13 +45,7 @@ _run_numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to go on after an epoch.
-
-    Attributes:
-        stop: Whether all ranks stop.
-        reached: Whether the target is reached.
-        reason: Why they stop, if the target is not reached.
-    """
+    """Whether to go on after an epoch."""
 
     stop: bool = False
     reached: bool = False
@@ -61,16 +55,7 @@ class Verdict:
 class RankVerdicts:
     """The verdicts of one run of several ranks.
 
-    Args:
-        channel: The channel to the operator.
-        rank: Rank of this process.
-        ranks: Number of ranks.
-        group: Finds the process group of PyTorch; None if there is none.
-        clock: Monotonic seconds.
-        sleep: Waits for a number of seconds.
-
     Attributes:
-        group: The same.
         name: Beginning of the names of this run's values in the store of the process group.
         latest_answer: The operator's latest answer to a question for a verdict.
     """
@@ -174,3 +159,68 @@ class RankVerdicts:
         self._asked = epoch, self._clock()
         seconds = (self._asked[1] - at) / max(epoch - before, 1)
         return min(int(self._verdict_seconds / seconds), epoch) if seconds > 0 else 0
+
+
+class StopDecision:
+    """Collects what may end a run. With several ranks only their verdict does, after the same epoch for all.
+
+    Attributes:
+        stop_reason: Why the operator stopped the run; empty if it did not.
+        reach_confirmed: Whether the operator has answered that the target is reached.
+        agreed_epochs: Number of epochs, or of evaluations outside a loop of epochs, on which the ranks have agreed.
+    """
+
+    def __init__(self, recurrence: str, progress: TrainingProgress, verdicts: RankVerdicts | None) -> None:
+        self._recurrence = recurrence
+        self._progress = progress
+        self._verdicts = verdicts
+        self._verdict = Verdict()
+        self._requested_stop = ""
+        self.stop_reason = ""
+        self.reach_confirmed = False
+        self.agreed_epochs = 0
+
+    @property
+    def reached(self) -> bool:
+        """Whether the run has reached its target."""
+        return self._progress.reached if self._verdicts is None else self._verdict.stop and self._verdict.reached
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the operator stopped the run before its target."""
+        return bool(self.stop_reason) if self._verdicts is None else self._verdict.stop and not self._verdict.reached
+
+    def answered(self, answer: Answer | None) -> None:
+        """Apply an answer of the operator; None if there was none."""
+        self.reach_confirmed |= answer is not None and answer.reached
+        if answer is None or not answer.stop or self.stopped:
+            return
+        reason = answer.reason or "stopped by the operator"
+        if self._verdicts is None:
+            self._stop(reason)
+        else:
+            self._requested_stop = reason
+
+    def agree(self, question: Callable[[int, int], Report], *, is_last: bool) -> Answer | None:
+        """Agree with the other ranks whether to go on after the next epoch that all have completed.
+
+        Args:
+            question: Makes the report that asks the operator for the verdict on an epoch and some further ones.
+            is_last: Whether the run ends after this epoch in any case.
+
+        Returns:
+            The operator's latest answer to such a question; None with one rank, or if they have agreed to end.
+        """
+        if self._verdicts is None or self._verdict.stop:
+            return None
+        self.agreed_epochs += 1
+        reached = self._progress.reached
+        own = Verdict(reached or bool(self._requested_stop), reached, self._requested_stop)
+        self._verdict = self._verdicts.after(self.agreed_epochs, own, question, is_last=is_last)
+        if self.stopped:
+            self._stop(self._verdict.reason)
+        return self._verdicts.latest_answer
+
+    def _stop(self, reason: str) -> None:
+        self.stop_reason = reason
+        logger.warning("%s: stopping: %s", self._recurrence, reason)

@@ -1,8 +1,4 @@
-"""The environment variables that Wattloop injects into a training process.
-
-The operator and the local mode write them with `RunEnvironment.variables`, and the training process
-reads them with `RunEnvironment.read`, so that both sides agree.
-"""
+"""The environment variables that Wattloop injects into a training process, which reads them."""
 
 from __future__ import annotations
 
@@ -37,9 +33,6 @@ class RunTarget:
     """The metric value at which a run is done.
 
     Attributes:
-        metric: Name of the metric.
-        threshold: The value to reach.
-        maximize: Whether higher is better.
         consecutive_evaluations: Number of consecutive evaluations that must reach the threshold.
 
     Example:
@@ -120,34 +113,24 @@ class RunEnvironment:
 
     Attributes:
         job: namespace/name of the RecurringTrainingJob; empty outside Wattloop.
-        recurrence: Name of the TrainingRecurrence.
         batch_size: The global batch size; None outside Wattloop.
         per_device_batch_size: The batch size of one GPU; None outside Wattloop.
         learning_rate_scale: Factor for the script's learning rate at this batch size.
-        max_epochs: Maximum number of epochs; None outside Wattloop.
-        target: The target of the run; None outside Wattloop.
         power_limit_watts: The limit to hold on each GPU; None to leave GPUs unchanged.
         profile_power_limits: Whether to measure the power limits first and then hold the best one.
-        power_selector: Rule that selects the best limit: Energy, Cost or MaxSlowdown.
-        max_slowdown_percent: Allowed slowdown for MaxSlowdown.
         eta: Weight of energy in the cost, from 0 to 1.
         seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.
-        parameters: Further hyperparameters by name.
         advise: Whether the job is in mode Advise, so that the run keeps its configuration.
         progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
         output_directory: Folder or URL for the files of this attempt; empty for none.
         warm_start_directory: Link or marker of the model to begin with; empty to begin without one.
         current_model: Link or marker of the published model; empty for none.
         report_url: Destination of reports; empty to send none.
-        token_file: File with the bearer token of reports.
-        certificate_authority_file: Certificates to verify the server of the report URL with.
         termination_message_path: The container's file for its termination message, in which reports are left that were
             not delivered; empty for none.
         agent_socket: The node agent's socket; empty for none.
-        pods: Number of pods of an indexed Job; 1 if there are no others.
         rank: Rank of this process in a distributed run, from its launcher; only the metric of rank 0
             counts.
-        ranks: Number of processes of the run, from its launcher.
     """
 
     job: str = _variable("WATTLOOP_JOB", _text, "")

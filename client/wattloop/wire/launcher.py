@@ -34,27 +34,14 @@ class ProcessRank:
     local_ranks: int | None = None
 
 
-@dataclass(frozen=True)
-class _Variables:
-    """The variables of one launcher; the rank decides whether it is the launcher of this process."""
-
-    rank: str
-    ranks: str
-    local_rank: str
-    local_ranks: str
-
-
-# torchrun and those that follow it (Accelerate, DeepSpeed, Kubeflow), Open MPI, and the pods of an indexed
-# Job. A pod may have several of them: torchrun in a pod of an indexed Job numbers the processes.
+# Variables of rank, ranks, local rank and local ranks; the rank decides whether it is the launcher of this process.
+# torchrun and those that follow it (Accelerate, DeepSpeed, Kubeflow), Open MPI, and the pods of an indexed Job. A pod
+# may have several of them: torchrun in a pod of an indexed Job numbers the processes.
+OPEN_MPI = "OMPI_COMM_WORLD"
 LAUNCHERS = (
-    _Variables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    _Variables(
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    _Variables(INDEX_VARIABLE, PODS_VARIABLE, "", ""),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    (f"{OPEN_MPI}_RANK", f"{OPEN_MPI}_SIZE", f"{OPEN_MPI}_LOCAL_RANK", f"{OPEN_MPI}_LOCAL_SIZE"),
+    (INDEX_VARIABLE, PODS_VARIABLE, "", ""),
 )
 
 
@@ -69,23 +56,19 @@ def process_rank(variables: Mapping[str, str]) -> ProcessRank:
         >>> process_rank({})
         ProcessRank(rank=0, ranks=1, local_rank=None, local_ranks=None)
     """
-    for names in LAUNCHERS:
-        rank = _number(variables, names.rank)
+    for variable, *others in LAUNCHERS:
+        rank = _number(variables, variable)
         if rank is None:
             continue
-        if names.rank == INDEX_VARIABLE:
-            rank += _pods_before(variables)
-        ranks = max(_number(variables, names.ranks) or 1, rank + 1)
-        return ProcessRank(rank, ranks, _number(variables, names.local_rank), _number(variables, names.local_ranks))
+        if variable == INDEX_VARIABLE:
+            # Of a JobSet, the pods of the Jobs before this one come first.
+            first, job, pods = (
+                _number(variables, name) or 0 for name in (FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE)
+            )
+            rank += first + job * pods
+        ranks, local_rank, local_ranks = (_number(variables, name) for name in others)
+        return ProcessRank(rank, max(ranks or 1, rank + 1), local_rank, local_ranks)
     return ProcessRank()
-
-
-def _pods_before(variables: Mapping[str, str]) -> int:
-    """How many pods the Jobs before this one have; 0 outside of a JobSet."""
-    first, job, pods = (
-        _number(variables, name) or 0 for name in (FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE)
-    )
-    return first + job * pods
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:

@@ -48,12 +48,7 @@ class ValueType(ABC):
 
 @dataclass(frozen=True)
 class Number(ValueType):
-    """A finite number.
-
-    Attributes:
-        minimum: The smallest valid number.
-        maximum: The largest valid number.
-    """
+    """A finite number."""
 
     minimum: float
     maximum: float
@@ -73,12 +68,7 @@ class Number(ValueType):
 
 @dataclass(frozen=True)
 class Integer(ValueType):
-    """An integer, from 0 unless otherwise stated.
-
-    Attributes:
-        maximum: The largest valid integer.
-        minimum: The smallest valid integer.
-    """
+    """An integer, from 0 unless otherwise stated."""
 
     maximum: int = MAX_INTEGER
     minimum: int = 0
@@ -117,12 +107,7 @@ class Boolean(ValueType):
 
 @dataclass(frozen=True)
 class String(ValueType):
-    """A string of printable ASCII, because no database stores a NUL and no file half a character.
-
-    Attributes:
-        max_length: The largest number of characters.
-        min_length: The smallest number of characters.
-    """
+    """A string of printable ASCII, because no database stores a NUL and no file half a character."""
 
     max_length: int
     min_length: int = 1
@@ -144,11 +129,7 @@ class String(ValueType):
 
 @dataclass(frozen=True)
 class TruncatedString(ValueType):
-    """Any string; longer ones are cut.
-
-    Attributes:
-        max_length: The number of characters that are kept.
-    """
+    """Any string; longer ones are cut."""
 
     max_length: int
 
@@ -200,11 +181,7 @@ def _all_match(texts: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
 
 @dataclass(frozen=True)
 class OneOf(ValueType):
-    """One of a few strings.
-
-    Attributes:
-        values: The valid strings.
-    """
+    """One of a few strings."""
 
     values: tuple[str, ...]
 
@@ -221,11 +198,7 @@ class OneOf(ValueType):
 
 @dataclass(frozen=True)
 class NumberRange(ValueType):
-    """A pair of numbers from 0, the lower end first.
-
-    Attributes:
-        maximum: The largest valid upper end.
-    """
+    """A pair of numbers from 0, the lower end first."""
 
     maximum: float
 

@@ -1,8 +1,4 @@
-"""Messages between a node's agent and the operator: the energy of each pod and GPU, and the bounds of requests.
-
-Every report is cumulative. A lost or repeated report therefore changes nothing, and a late one brings
-the operator up to date.
-"""
+"""Messages between a node's agent and the operator: the energy of each pod and GPU, and the bounds of requests."""
 
 from __future__ import annotations
 

@@ -1,20 +1,23 @@
 """Requests to the operator's reporting API over HTTP: the token and the certificates, and what an error means.
 
-The API of a local run is at a Unix socket; see `wattloop.wire.unix_http`.
+The API of a local run is at a Unix socket, whose percent-encoded path is in the place of the host:
+``http+unix://%2Frun%2Freports.sock/v1``. A folder that only one user can enter keeps all others from such a server; a
+port of the loopback interface is open to every user of the machine.
 """
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
+import socket
 import ssl
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
-
-from wattloop.wire.unix_http import UnixHandler, is_unix_url, split_unix_url
+from urllib.parse import quote, unquote
 
 # Client errors that a retry may not get: a rotated token, a busy server.
 RETRYABLE_CODES = frozenset({401, 408, 425, 429})
@@ -32,9 +35,7 @@ class OperatorApi:
     """Sends requests for one recurrence.
 
     Args:
-        url: URL of the recurrence at the reporting API.
         token_file: File with the bearer token, read again for each request because Kubernetes rotates it; empty: none.
-        certificate_authority_file: Certificates to verify the server with; empty: the system's.
     """
 
     def __init__(self, url: str, token_file: str = "", certificate_authority_file: str = "") -> None:
@@ -132,3 +133,58 @@ def describe_error(error: Exception) -> str:
     # `urllib` wraps what fails before the request is sent.
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     return str(cause) or type(cause).__name__
+
+
+SCHEME = "http+unix"
+
+
+def unix_url(path: Path) -> str:
+    """The URL of the server at a socket.
+
+    Example:
+        >>> unix_url(Path("/run/reports.sock"))
+        'http+unix://%2Frun%2Freports.sock'
+    """
+    return f"{SCHEME}://{quote(str(path), safe='')}"
+
+
+def is_unix_url(url: str) -> bool:
+    """Whether a URL has the form of `unix_url`."""
+    return url.startswith(f"{SCHEME}://")
+
+
+def split_unix_url(url: str) -> tuple[Path, str]:
+    """The socket of a URL, and the URL that its server is asked for.
+
+    Example:
+        >>> split_unix_url("http+unix://%2Frun%2Freports.sock/v1/x")
+        (PosixPath('/run/reports.sock'), 'http://localhost/v1/x')
+    """
+    host, _, selector = url.removeprefix(f"{SCHEME}://").partition("/")
+    return Path(unquote(host)), f"http://localhost/{selector}"
+
+
+class UnixHandler(urllib.request.HTTPHandler):
+    """Opens requests of the scheme ``http`` at a socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """See `urllib.request.HTTPHandler`."""
+        return self.do_open(functools.partial(UnixConnection, self._path), request)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a socket."""
+
+    def __init__(self, path: Path, host: str, **options: Any) -> None:
+        super().__init__(host, **options)
+        self._path = path
+
+    def connect(self) -> None:
+        """See `http.client.HTTPConnection`."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

@@ -1,8 +1,6 @@
 """The process group of PyTorch, where the training has initialised one. Imports nothing of PyTorch.
 
-Ranks exchange short texts through the key-value store of the group, which the training has connected
-already. A collective operation would have to be called by every rank at the same place; a value in the
-store is waited for by those that need it, for a bounded time, and on any backend.
+Ranks exchange short texts through the key-value store of the group, on any backend and for a bounded time.
 """
 
 from __future__ import annotations
@@ -23,15 +21,7 @@ POLL_GROWTH = 1.5
 
 @dataclass(frozen=True)
 class TorchGroup:
-    """The default process group.
-
-    Attributes:
-        rank: Rank of this process.
-        size: Number of processes.
-        store: The store of the group (`torch.distributed.Store`).
-        clock: Monotonic seconds.
-        sleep: Waits for a number of seconds.
-    """
+    """The default process group."""
 
     rank: int
     size: int

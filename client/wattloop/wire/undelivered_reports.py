@@ -1,9 +1,4 @@
-"""The form in which a process leaves undelivered reports in the termination message of its container.
-
-The kubelet copies the last 4096 bytes of that file into the status of the pod when the container ends. There the
-operator finds them if it was away. The processes of a container share the file: one line of it has the latest report of
-each, as JSON without defaults, compressed, in base 85. Other text is the container's own.
-"""
+"""The form of undelivered reports in the termination message of a container: docs/internals/undelivered-reports.md."""
 
 from __future__ import annotations
 

@@ -52,10 +52,6 @@ class WireForm:
     def from_json(cls, body: object, place: str = "") -> Self:
         """Check received JSON and return it as this form.
 
-        Args:
-            body: The parsed JSON.
-            place: Path of the object in the message; empty for the message itself.
-
         Raises:
             MessageError: A field is missing, unknown, of the wrong type or out of bounds, or
                 contradicts another one.

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE
+from wattloop.wire.training_messages import MAX_PROBE_BATCH_SIZE
 
 # 15 digits before the point hold the joules of an exascale machine in a year, 12 after it a picojoule.
 DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"

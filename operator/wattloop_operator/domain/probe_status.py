@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.wire.probe_messages import (
+from wattloop.wire.training_messages import (
     MAX_CHOSEN_CHARACTERS,
     MAX_PROBED_PARAMETERS,
     MAX_PROBLEM_CHARACTERS,

@@ -16,7 +16,7 @@ from typing import Any, Self
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
-from wattloop.wire.unix_http import unix_url
+from wattloop.wire.operator_api import unix_url
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.connection_limits import (
     OVERLOADED,

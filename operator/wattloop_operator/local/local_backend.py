@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wattloop import interruption
-from wattloop.commands.blas_threads import users_environment
+from wattloop.commands.main import users_environment
 from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus

@@ -8,8 +8,8 @@ import pytest
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from wattloop.energy_monitor import EnergyMonitor
-from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
+from wattloop.energy_monitor.sources import AgentSource
 from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes

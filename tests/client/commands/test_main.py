@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands import main as command_line
-from wattloop.commands.blas_threads import VARIABLE
 from wattloop.commands.contract import Command
+from wattloop.commands.main import VARIABLE
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.installation import how_to_install
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wattloop.energy_monitor.synchronization import synchronization
+from wattloop.energy_monitor.energy_monitor import synchronization
 from wattloop.errors import UsageError
 
 

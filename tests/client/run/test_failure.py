@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattloop.run.failure import failure_name, is_consequence
+from wattloop.run.training_progress import failure_name, is_consequence
 
 
 class DistBackendError(RuntimeError):

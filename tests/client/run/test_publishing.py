@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from support.forked_process import forked
 from support.reporting.report_server import ReportServer, answering
 from wattloop import Run
-from wattloop.run.publishing import CHUNK_BYTES, DESCRIPTION, AttemptOutput, PublishError, publish_folder
+from wattloop.run.publishing import CHUNK_BYTES, DESCRIPTION, MarkerStore, PublishError, RunOutput, publish_folder
+from wattloop.wire.environment import RunEnvironment
 
 # Also the verdict that another rank than 0 waits for.
 REACHED = answering(200, b'{"stop": false, "reason": "", "reached": true, "decided_epoch": 0, "stop_epoch": 1}')
@@ -29,6 +30,10 @@ def model(directory: Path, name: str, **files: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     return folder
+
+
+def output_of(location: str, current: str, store: MarkerStore | None = None) -> RunOutput:
+    return RunOutput(RunEnvironment("a/digits", "digits-0", output_directory=location, current_model=current), store)
 
 
 def current_recurrence(directory: Path) -> object:
@@ -120,11 +125,11 @@ def test_what_cannot_be_published_is_said_and_changes_nothing(
 
 def test_a_process_that_was_started_again_does_not_change_what_its_attempt_has_published(tmp_path: Path) -> None:
     location, current = str(tmp_path / "attempts" / "a"), str(tmp_path / "current")
-    first = AttemptOutput(location, current)
+    first = output_of(location, current)
     first.create()
     Path(first.location, "weights").write_text("1")
     first.publish({})
-    second = AttemptOutput(location, current)
+    second = output_of(location, current)
     assert second.location == f"{location}-2"
     second.create()
     assert (tmp_path / "current" / "weights").read_text() == "1"
@@ -140,13 +145,15 @@ def test_large_files_keep_the_attempt_alive(tmp_path: Path) -> None:
 @given(st.lists(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=3), max_size=4))
 def test_a_model_from_an_object_store_has_a_marker(names: list[str]) -> None:
     store = Memory()
-    output = AttemptOutput("s3://models/digits/attempts/a", "s3://models/digits/current.json", store)
+    output = output_of("s3://models/digits/attempts/a", "s3://models/digits/current.json", store)
     output.create()
-    digest = output.publish({"names": names})
+    published = output.publish({"names": names})
     ((url, content),) = store.objects.items()
     assert url == "s3://models/digits/current.json"
-    assert json.loads(content) == {"path": "s3://models/digits/attempts/a", "names": names}
-    assert len(digest) == 32
+    facts = {"job": "a/digits", "recurrence": "digits-0", "names": names}
+    assert json.loads(content) == {"path": "s3://models/digits/attempts/a", **facts}
+    assert published is not None
+    assert (published.folder, len(published.digest)) == ("a", 32)
 
 
 class Memory:
@@ -255,7 +262,7 @@ def test_a_warm_start_from_an_object_store_reads_the_marker(
     environment = variables(report_server, "s3://models/digits") | {"WATTLOOP_WARM_START_DIR": marker}
     assert Run(environment=environment, marker_store=store).warm_start_dir == ""
     assert f"begins without the current model: {marker} does not exist" in caplog.text
-    AttemptOutput("s3://models/digits/attempts/a", marker, store).publish({})
+    output_of("s3://models/digits/attempts/a", marker, store).publish({})
     assert Run(environment=environment, marker_store=store).warm_start_dir == "s3://models/digits/attempts/a"
     for spoiled in (b"", b"[]", b"{}", b"\xff"):
         store.write(marker, spoiled)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
-from wattloop.run.rising_counters import RisingCounters
+from wattloop.run.held_gpus import RisingCounters
 
 MAX_WATTS = 400.0
 

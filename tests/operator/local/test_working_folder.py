@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.local_runs.local_runs import TRAINING, LocalJob
-from wattloop.commands.blas_threads import VARIABLE
+from wattloop.commands.main import VARIABLE
 
 PACKAGES = (
     "wattloop",

@@ -1,15 +1,8 @@
-"""Client of the node agent's socket: GPUs, energy counters, and power limits held as leases.
-
-The protocol is one JSON object per line over a Unix socket, one request at a time. The answer to
-``{"verb": "energy", "gpus": [...]}`` is ``{"result": ...}`` or ``{"error": {"reason": ..., "message":
-...}}``. docs/internals/agent.md describes every verb. Requests carry no identity: the kernel identifies the
-caller to the agent (SO_PEERCRED).
-"""
+"""Client of the node agent's socket, whose protocol is in docs/internals/agent.md."""
 
 from __future__ import annotations
 
 from wattloop.gpus.agent.agent_connection import (
-    RECONNECT_SECONDS,
     SOCKET_VARIABLE,
     TIMEOUT_SECONDS,
     AgentConnection,
@@ -17,9 +10,6 @@ from wattloop.gpus.agent.agent_connection import (
 from wattloop.gpus.agent.answers import (
     GpuDescription,
     GraphicsClocks,
-    HeldClock,
-    HeldLimit,
-    LeaseDescription,
     PowerLimits,
     StreamedReadings,
 )
@@ -33,7 +23,6 @@ from wattloop.gpus.agent.socket_transport import (
 
 __all__ = [
     "ANSWER_LIMIT_BYTES",
-    "RECONNECT_SECONDS",
     "REQUEST_LIMIT_BYTES",
     "SOCKET_VARIABLE",
     "TIMEOUT_SECONDS",
@@ -43,9 +32,6 @@ __all__ = [
     "ClockStream",
     "GpuDescription",
     "GraphicsClocks",
-    "HeldClock",
-    "HeldLimit",
-    "LeaseDescription",
     "PowerLimits",
     "StreamedReadings",
 ]

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
@@ -18,10 +17,7 @@ from wattloop.gpus.agent.answers import (
     HeldLimit,
     LeaseDescription,
     StreamedReadings,
-    gpu_of,
-    held_clock_of,
-    held_limit_of,
-    lease_of,
+    answer_of,
     reading_of,
     streamed_readings_of,
 )
@@ -49,13 +45,14 @@ class AgentConnection:
     there all settings held before, and repeats the request; every verb is idempotent. Threads may share
     the connection, which sends one request at a time.
 
+    Each verb raises `AgentUnavailable` if no agent answers, and `AgentRequestError` if the agent refuses it, such as
+    for a GPU that is not the caller's or a limit that the GPU does not allow; then nothing is changed. A GPU that
+    cannot be restored now is restored later.
+
     Args:
         path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.
         timeout_seconds: Timeout of one answer.
         reconnect_seconds: How long to wait, once, for the successor of an agent that disconnected.
-
-    Attributes:
-        path: The agent's socket.
 
     Raises:
         AgentUnavailable: No path is given and the environment names none.
@@ -89,9 +86,7 @@ class AgentConnection:
         """The connection itself; the end of the block closes it. Leases remain: they belong to the process."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -107,11 +102,7 @@ class AgentConnection:
         return self._transport.interruptions
 
     def wait(self, seconds: float) -> None:
-        """Wait until an agent listens, unless the socket's folder is missing.
-
-        Args:
-            seconds: The longest wait.
-        """
+        """Wait until an agent listens, unless the socket's folder is missing."""
         deadline = time.monotonic() + seconds
         while self.path.parent.is_dir():
             try:
@@ -128,64 +119,36 @@ class AgentConnection:
                 return
 
     def gpus(self) -> list[GpuDescription]:
-        """The GPUs that the caller may use.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: The agent cannot list them, for example without a driver.
-        """
-        return [gpu_of(entry) for entry in self._request({"verb": "gpus"})]
+        """The GPUs that the caller may use."""
+        return [answer_of(GpuDescription, entry) for entry in self._request({"verb": "gpus"})]
 
     def energy(self, uuids: Sequence[str] | None = None) -> list[GpuReading]:
-        """The energy counters of these GPUs, read now; default: all GPUs that the caller may use.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: A GPU is not the caller's, or has no readable counter.
-        """
+        """The energy counters of these GPUs, read now; default: all GPUs that the caller may use."""
         request: dict[str, object] = {"verb": "energy"}
         if uuids is not None:
             request["gpus"] = list(uuids)
         return [reading_of(entry) for entry in self._request(request)]
 
     def hold_limit(self, uuids: Sequence[str], watts: float) -> list[HeldLimit]:
-        """Hold all of these GPUs at a power limit until released or until this process ends. All or none.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: One of them does not allow or support the limit; none is changed.
-        """
+        """Hold all of these GPUs at a power limit until released or until this process ends. All or none."""
         setting = {"verb": "hold_limit", "watts": watts}
         held = self._request({**setting, "gpus": list(uuids)})
         self._held_settings |= {("power_limit", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
-        return [held_limit_of(entry) for entry in held]
+        return [answer_of(HeldLimit, entry) for entry in held]
 
     def hold_clocks(
         self, uuids: Sequence[str], megahertz: float, domain: Literal["graphics", "memory"] = "graphics"
     ) -> list[HeldClock]:
-        """Lock a clock of all of these GPUs until released or until this process ends. All or none.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: One of them does not allow or support the clock; none is changed.
-        """
+        """Lock a clock of all of these GPUs until released or until this process ends. All or none."""
         setting = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
         held = self._request({**setting, "gpus": list(uuids)})
         self._held_settings |= {(f"{domain}_clock", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
-        return [held_clock_of(entry) for entry in held]
+        return [answer_of(HeldClock, entry) for entry in held]
 
     def release(self, uuids: Sequence[str] | None = None, setting: Setting | None = None) -> list[str]:
-        """Release the caller's leases on these GPUs (default: on all); returns the GPUs released.
+        """Release the caller's leases on these GPUs and of this setting (default: all); returns the GPUs released.
 
         A GPU without a lease of the caller is ignored, so a second release does nothing.
-
-        Args:
-            uuids: The GPUs.
-            setting: Release only the leases of this setting.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: A GPU could not be restored now; the agent retries.
         """
         request: dict[str, object] = {"verb": "release"}
         if uuids is not None:
@@ -201,39 +164,21 @@ class AgentConnection:
         return [str(uuid) for uuid in self._request(request)]
 
     def leases(self) -> list[LeaseDescription]:
-        """The agent's leases on the GPUs that the caller may use.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: The agent cannot list them.
-        """
-        return [lease_of(entry) for entry in self._request({"verb": "list"})]
+        """The agent's leases on the GPUs that the caller may use."""
+        return [answer_of(LeaseDescription, entry) for entry in self._request({"verb": "list"})]
 
     def subscribe(self, interval_seconds: float = 1.0) -> Iterator[list[GpuReading]]:
         """The energy counters of all of the caller's GPUs, at an interval, until the iterator is closed.
 
         Reserves the connection until then. A slow reader misses readings, which loses no energy because
         counters are cumulative.
-
-        Raises:
-            AgentUnavailable: The agent disconnected.
-            AgentRequestError: The agent does not offer this interval.
         """
         return self._subscribed(
             {"interval_seconds": interval_seconds}, lambda result: [reading_of(entry) for entry in result]
         )
 
     def stream(self, interval_seconds: float, uuids: Sequence[str] = ()) -> Iterator[StreamedReadings]:
-        """The same with the energy of the node's processors and memory.
-
-        Args:
-            interval_seconds: The interval.
-            uuids: The GPUs; default: all of the caller's.
-
-        Raises:
-            AgentUnavailable: The agent disconnected.
-            AgentRequestError: The agent does not offer this interval, or a GPU is not the caller's.
-        """
+        """The same of these GPUs (default: all of the caller's), with the energy of the processors and memory."""
         request: dict[str, object] = {"interval_seconds": interval_seconds, "processors": True}
         if uuids:
             request["gpus"] = list(uuids)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from wattloop.energy.gpu_reading import NOT_ASKED, GpuReading, IntegratedEnergy, OtherUse
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -15,10 +17,6 @@ class PowerLimits:
 
     Attributes:
         found_watts: The limit before the agent held one, which it restores on release.
-        current_watts: The limit set now.
-        minimum_watts: The lowest limit that the device accepts.
-        maximum_watts: The highest limit that the device accepts.
-        default_watts: The vendor's default.
         allowed_watts: The lowest and the highest limit that the caller may request, within the range of
             the device; None if the caller may request no limit.
     """
@@ -50,9 +48,6 @@ class GpuDescription:
     """One GPU that the caller may use.
 
     Attributes:
-        uuid: Its UUID.
-        name: Its product name.
-        index: Its index at NVML.
         power_limits: None if the device has no settable limit.
         clocks: None if the device does not report its graphics clocks.
     """
@@ -69,7 +64,6 @@ class StreamedReadings:
     """One message of the agent's stream with processors.
 
     Attributes:
-        gpus: The GPUs.
         processor_seconds: The agent's CLOCK_MONOTONIC when the processors were read.
         processor_joules: Cumulative energy of the node's processors and memory, by RAPL zone
             (``package-0``, ``package-0/dram``); empty if the agent cannot read it. A restart of the agent
@@ -86,9 +80,6 @@ class HeldLimit:
     """A power limit that the agent holds for the caller.
 
     Attributes:
-        uuid: The GPU.
-        found_watts: The limit that is restored on release.
-        held_watts: The limit requested and set.
         enforced_watts: The limit that the device enforces, read back after the change; it can be lower
             than the held one because of another actor.
     """
@@ -112,12 +103,8 @@ class LeaseDescription:
     """A lease: a setting of a GPU that the agent holds for an owner.
 
     Attributes:
-        uuid: The GPU.
         setting: ``power_limit`` (values in watts), ``graphics_clock`` or ``memory_clock`` (in megahertz).
         found: The value that is restored on release; None: not locked.
-        held: The value held.
-        owner: The owner, as the agent names owners.
-        yours: Whether the caller is the owner.
     """
 
     uuid: str
@@ -128,35 +115,27 @@ class LeaseDescription:
     yours: bool
 
 
-def gpu_of(entry: Mapping[str, Any]) -> GpuDescription:
-    """Parse an entry of ``gpus``."""
-    limits, clocks = entry["power_limits"], entry["clocks"]
-    return GpuDescription(
-        uuid=str(entry["uuid"]),
-        name=str(entry["name"]),
-        index=int(entry["index"]),
-        power_limits=None if limits is None else _power_limits(limits),
-        clocks=None if clocks is None else _graphics_clocks(clocks),
-    )
-
-
-_LIMITS = ("found_watts", "current_watts", "minimum_watts", "maximum_watts", "default_watts")
-
-
-def _power_limits(limits: Mapping[str, Any]) -> PowerLimits:
-    return PowerLimits(
-        **{name: float(limits[name]) for name in _LIMITS}, allowed_watts=_range(limits.get("allowed_watts"))
-    )
-
-
-def _graphics_clocks(clocks: Mapping[str, Any]) -> GraphicsClocks:
-    return GraphicsClocks(
-        tuple(int(clock) for clock in clocks["supported_megahertz"]), _range(clocks["allowed_megahertz"])
-    )
+def answer_of(kind: type[Answer], entry: Mapping[str, Any]) -> Answer:
+    """An entry of an answer as a dataclass of this module; fields that a later agent adds are ignored."""
+    form: Any = kind
+    known = {each.name: _CONVERSIONS.get(str(each.type)) for each in fields(form) if each.name in entry}
+    return kind(**{name: entry[name] if convert is None else convert(entry[name]) for name, convert in known.items()})
 
 
 def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
     return None if bounds is None else (float(bounds[0]), float(bounds[1]))
+
+
+# By annotation; other values stay as they are.
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "tuple[int, ...]": lambda values: tuple(map(int, values)),
+    "tuple[float, float] | None": _range,
+    "PowerLimits | None": lambda limits: None if limits is None else answer_of(PowerLimits, limits),
+    "GraphicsClocks | None": lambda clocks: None if clocks is None else answer_of(GraphicsClocks, clocks),
+}
 
 
 def reading_of(entry: Mapping[str, Any]) -> GpuReading:
@@ -170,22 +149,9 @@ def reading_of(entry: Mapping[str, Any]) -> GpuReading:
         energy_millijoules=None if counter is None else int(counter),
         instant_watts=None if watts is None else float(watts),
         clock_seconds=float(entry["time_seconds"]),
-        integrated=None if integrated is None else _integrated(integrated),
+        integrated=None if integrated is None else answer_of(IntegratedEnergy, integrated),
         counter=str(entry.get("counter", "")),
-        others=NOT_ASKED if others is None else _others(others),
-    )
-
-
-def _others(entry: Mapping[str, Any]) -> OtherUse:
-    seconds = entry["seen_seconds"]
-    return OtherUse(None if seconds is None else float(seconds), str(entry["seen"]), str(entry["unknown"]))
-
-
-def _integrated(entry: Mapping[str, Any]) -> IntegratedEnergy:
-    return IntegratedEnergy(
-        int(entry["energy_millijoules"]),
-        float(entry["estimation_error_millijoules"]),
-        float(entry["noise_square_millijoules"]),
+        others=NOT_ASKED if others is None else OtherUse(others["seen_seconds"], others["seen"], others["unknown"]),
     )
 
 
@@ -213,31 +179,4 @@ def streamed_readings_of(message: Mapping[str, Any]) -> StreamedReadings:
         gpus=tuple(reading_of(entry) for entry in message["gpus"]),
         processor_seconds=float(processors["time_seconds"]),
         processor_joules={str(zone): float(joules) for zone, joules in processors["joules"].items()},
-    )
-
-
-def held_limit_of(entry: Mapping[str, Any]) -> HeldLimit:
-    """Parse an entry of ``hold_limit``."""
-    return HeldLimit(
-        uuid=str(entry["uuid"]),
-        found_watts=float(entry["found_watts"]),
-        held_watts=float(entry["held_watts"]),
-        enforced_watts=float(entry["enforced_watts"]),
-    )
-
-
-def held_clock_of(entry: Mapping[str, Any]) -> HeldClock:
-    """Parse an entry of ``hold_clocks``."""
-    return HeldClock(str(entry["uuid"]), float(entry["held_megahertz"]))
-
-
-def lease_of(entry: Mapping[str, Any]) -> LeaseDescription:
-    """Parse an entry of ``list``."""
-    return LeaseDescription(
-        uuid=str(entry["uuid"]),
-        setting=str(entry["setting"]),
-        found=entry["found"],
-        held=entry["held"],
-        owner=str(entry["owner"]),
-        yours=bool(entry["yours"]),
     )

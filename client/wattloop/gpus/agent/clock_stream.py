@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from wattloop.gpus.agent.socket_transport import ANSWER_LIMIT_BYTES, AgentRequestError, AgentTransport, AgentUnavailable
+from wattloop.gpus.agent.socket_transport import AgentRequestError, AgentTransport, AgentUnavailable, error_of
 
 # Requests that the socket holds while the agent does not read. The agent executes the newest of them alone.
 BUFFERED_REQUESTS = 8
@@ -20,11 +19,10 @@ OVERHEAD_BYTES = 1024
 class ClockStream:
     """Moves the graphics clock of some GPUs, by requests that the agent answers only if it refuses them.
 
-    One thread may call `send` while another one waits for refusals. Nothing else is thread-safe.
+    One thread may call `send` while another one waits for refusals. Nothing else is thread-safe. Errors are those of
+    `AgentConnection`.
 
     Args:
-        path: The agent's socket.
-        uuids: The GPUs.
         timeout_seconds: Timeout of an answer to `hold` and `release`.
 
     Attributes:
@@ -34,12 +32,10 @@ class ClockStream:
     """
 
     def __init__(self, path: Path, uuids: Sequence[str], timeout_seconds: float) -> None:
-        self._path = path
         self._uuids = list(uuids)
         self._timeout_seconds = timeout_seconds
         self._transport = AgentTransport(path, timeout_seconds)
         self._socket: socket.socket | None = None
-        self._received = b""
         self._requests: dict[int, bytes] = {}
         self.send: Callable[[bytes], int] = _disconnected
 
@@ -55,27 +51,17 @@ class ClockStream:
         found = self._requests.get(megahertz)
         if found is None:
             message = {"verb": "hold_clocks", "unanswered": True, "gpus": self._uuids, "megahertz": megahertz}
-            found = self._requests[megahertz] = _line(message)
+            found = self._requests[megahertz] = json.dumps(message).encode() + b"\n"
         return found
 
     def hold(self, request: bytes) -> None:
-        """Lock the clock of a request, and wait for the answer.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: The agent refuses the clock.
-        """
+        """Lock the clock of a request, and wait for the answer."""
         message = json.loads(request)
         del message["unanswered"]
         self._exchange(message)
 
     def release(self) -> None:
-        """Unlock the clock, and wait for the answer.
-
-        Raises:
-            AgentUnavailable: No agent answers.
-            AgentRequestError: A GPU could not be restored now; the agent retries.
-        """
+        """Unlock the clock, and wait for the answer."""
         self._exchange({"verb": "release", "gpus": self._uuids, "setting": "graphics_clock"})
 
     def refusals(self) -> list[AgentRequestError]:
@@ -86,18 +72,17 @@ class ClockStream:
         """
         with self._failures():
             try:
-                self._receive()
+                self._transport.receive()
             except BlockingIOError:
                 return []
-            *lines, self._received = self._received.split(b"\n")
-            return [_error(json.loads(line)) for line in lines]
+            *lines, self._transport.received = self._transport.received.split(b"\n")
+            return [error_of(json.loads(line)) for line in lines]
 
     def close(self) -> None:
         """Close the connection; `hold` opens it again."""
         self._transport.close()
         self._socket = None
         self.send = _disconnected
-        self._received = b""
 
     def _exchange(self, request: dict[str, object]) -> None:
         with self._failures():
@@ -107,47 +92,25 @@ class ClockStream:
                 size_bytes = BUFFERED_REQUESTS * (len(self.request(0)) + OVERHEAD_BYTES)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
             self._socket.settimeout(self._timeout_seconds)
-            self._socket.sendall(_line(request))
-            message = self._message()
+            self._transport.send(request)
+            # Before it, refusals of earlier requests may arrive, which this one replaces.
+            message = self._transport.message()
             while "unanswered" in message:
-                # The refusal of an earlier request, which this one replaces.
-                message = self._message()
+                message = self._transport.message()
             self._socket.setblocking(False)
             self.send = self._socket.send
         if "error" in message:
-            raise _error(message)
-
-    def _message(self) -> dict[str, Any]:
-        while b"\n" not in self._received:
-            self._receive()
-        line, _, self._received = self._received.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def _receive(self) -> None:
-        assert self._socket is not None
-        part = self._socket.recv(65536)
-        self._received += part
-        if not part or len(self._received) > ANSWER_LIMIT_BYTES:
-            raise ConnectionResetError("it closed the connection")
+            raise error_of(message)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
         try:
-            yield
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            with self._transport.failures():
+                yield
+        except AgentUnavailable:
             self.close()
-            cause = getattr(error, "strerror", None) or str(error)
-            raise AgentUnavailable(f"{self._path}: no agent answers ({cause}); is one running?") from error
-
-
-def _line(message: Mapping[str, object]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
+            raise
 
 
 def _disconnected(_request: bytes) -> int:
     raise ConnectionResetError("the agent disconnected")
-
-
-def _error(message: dict[str, Any]) -> AgentRequestError:
-    return AgentRequestError(str(message["error"]["reason"]), str(message["error"]["message"]))

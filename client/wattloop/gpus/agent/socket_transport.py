@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,8 @@ class AgentRequestError(WattloopError):
 class AgentTransport:
     """A socket to the agent, for one request at a time; opened on first use.
 
-    Args:
-        path: The agent's socket.
-        timeout_seconds: Timeout of one answer.
-
     Attributes:
+        received: What has arrived of the next message.
         interruptions: Number of open connections that failed.
         failed: Whether the last connection failed and has not been replaced.
     """
@@ -55,7 +53,7 @@ class AgentTransport:
         self._path = path
         self._timeout_seconds = timeout_seconds
         self._socket: socket.socket | None = None
-        self._received = b""
+        self.received = b""
         self.interruptions = 0
         self.failed = False
 
@@ -68,7 +66,9 @@ class AgentTransport:
         if self._socket is None:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                _set_connect_timeout(opened, self._timeout_seconds)
+                # With Python's own timeout `connect` fails immediately while the listen queue is full.
+                seconds, microseconds = divmod(round(self._timeout_seconds * 1e6), 1_000_000)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, microseconds))
                 opened.connect(str(self._path))
             except BlockingIOError as error:
                 opened.close()
@@ -91,56 +91,54 @@ class AgentTransport:
         return self.answer()
 
     def send(self, request: Mapping[str, object]) -> None:
-        """Send a request.
-
-        Raises:
-            AgentUnavailable: As in `exchange`.
-            AgentRequestError: The request is too long.
-        """
+        """Send a request."""
         line = json.dumps(request, allow_nan=False).encode() + b"\n"
         if len(line) > REQUEST_LIMIT_BYTES:
             raise AgentRequestError("BadRequest", f"the request has {len(line)} bytes, {REQUEST_LIMIT_BYTES} at most")
-        try:
+        # BrokenPipeError: the agent closed the connection after an error that concerns the caller; `message` reads it.
+        with self.failures(), contextlib.suppress(BrokenPipeError):
             self.connect().sendall(line)
-        except BrokenPipeError:
-            # The agent closed the connection after an error that concerns the caller; `answer` reads it.
-            return
-        except OSError as error:
-            raise self._disconnected(error) from error
 
     def answer(self) -> Any:
-        """Receive the next result.
+        """Receive the next result."""
+        message = self.message()
+        if "error" in message:
+            raise error_of(message)
+        return message["result"]
 
-        Raises:
-            AgentUnavailable: As in `exchange`.
-            AgentRequestError: As in `exchange`.
-        """
-        try:
-            answer = json.loads(self._read_line())
-        except (OSError, ValueError) as error:
-            raise self._disconnected(error) from error
-        if "error" in answer:
-            raise AgentRequestError(str(answer["error"]["reason"]), str(answer["error"]["message"]))
-        return answer["result"]
+    def message(self) -> dict[str, Any]:
+        """Receive the next message, which may be an error of the agent."""
+        with self.failures():
+            while b"\n" not in self.received:
+                self.receive()
+            line, _, self.received = self.received.partition(b"\n")
+            message: dict[str, Any] = json.loads(line)
+            return message
+
+    def receive(self) -> None:
+        """Receive a part of a message."""
+        assert self._socket is not None, "a request was sent"
+        part = self._socket.recv(65536)
+        self.received += part
+        if not part:
+            raise ConnectionResetError("it closed the connection")
+        if len(self.received) > ANSWER_LIMIT_BYTES and b"\n" not in part:
+            raise ValueError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
 
     def close(self) -> None:
         """Close the socket; the next request opens it again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._received = b""
+        self.received = b""
 
-    def _read_line(self) -> bytes:
-        connected = self.connect()
-        while b"\n" not in self._received:
-            if len(self._received) > ANSWER_LIMIT_BYTES:
-                raise ValueError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
-            part = connected.recv(65536)
-            if not part:
-                raise ConnectionResetError("it closed the connection")
-            self._received += part
-        line, _, self._received = self._received.partition(b"\n")
-        return line
+    @contextlib.contextmanager
+    def failures(self) -> Iterator[None]:
+        """Raise what fails in a block as `AgentUnavailable`."""
+        try:
+            yield
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._disconnected(error) from error
 
     def _disconnected(self, error: Exception) -> AgentUnavailable:
         if self._socket is not None:
@@ -152,7 +150,6 @@ class AgentTransport:
         return kind(f"{self._path}: no agent answers ({cause}); is one running?")
 
 
-def _set_connect_timeout(opened: socket.socket, seconds: float) -> None:
-    """Let `connect` wait while the listen queue is full. With Python's own timeout it fails immediately."""
-    full_seconds, microseconds = divmod(round(seconds * 1e6), 1_000_000)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", full_seconds, microseconds))
+def error_of(message: Mapping[str, Any]) -> AgentRequestError:
+    """The error in a message."""
+    return AgentRequestError(str(message["error"]["reason"]), str(message["error"]["message"]))

@@ -1,6 +1,6 @@
 """A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
 
-from wattloop.gpus.nvml.gpu import EnergyCounters, Gpu
+from wattloop.gpus.nvml.gpu import EnergyCounters, Gpu, Session
 from wattloop.gpus.nvml.nvml_errors import (
     GpuLost,
     GpuNotFound,
@@ -11,7 +11,6 @@ from wattloop.gpus.nvml.nvml_errors import (
     NvmlError,
 )
 from wattloop.gpus.nvml.pynvml_binding import driver_load, lists_all_processes
-from wattloop.gpus.nvml.session import Session
 
 __all__ = [
     "EnergyCounters",

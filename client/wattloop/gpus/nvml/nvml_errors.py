@@ -21,9 +21,7 @@ class NvmlError(OperationError):
     """An NVML call failed.
 
     Attributes:
-        call: NVML's function, as in ``nvmlDeviceSetPowerManagementLimit``.
         code: NVML's return code.
-        text: NVML's description of the code.
         gpu: UUID of the GPU concerned; None if the call concerns no GPU.
         next_step: What to do about it.
     """

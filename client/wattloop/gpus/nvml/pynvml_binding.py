@@ -42,11 +42,6 @@ def binding() -> ModuleType:
 def invoke(call: str, *arguments: object, gpu: str | None = None) -> Any:
     """Call a function of pynvml.
 
-    Args:
-        call: Name of the function.
-        arguments: Arguments of the function.
-        gpu: UUID of the GPU concerned, for the error.
-
     Raises:
         NvmlError: NVML returned an error; of the subclass for its code.
     """
@@ -87,10 +82,6 @@ def lists_all_processes(module: Path = DRIVER_MODULE, namespace: Path = PID_NAME
 
     In a container with PIDs of its own, drivers list its own processes alone, or all with PIDs of the host. Under WSL
     the driver is not one of this kernel. Simulated GPUs behave as recent drivers.
-
-    Args:
-        module: See `driver_load`.
-        namespace: The link to this process's PID namespace.
     """
     function = _simulator_function("wattloopSimulatorListsAllProcesses", binding().nvmlLib)
     if function is not None:
@@ -115,9 +106,6 @@ def driver_load(module: Path = DRIVER_MODULE) -> str | None:
     loads the module, shows it in containers too, and never reuses the number (kernfs: "use 64bit inos
     if ino_t is 64bit", Linux 5.5; cyclically since 4.13). Simulated GPUs use the simulator's count of
     driver starts.
-
-    Args:
-        module: The module's folder.
 
     Returns:
         The id; None if it is unknown, as under WSL, where the driver is not a module of this kernel.

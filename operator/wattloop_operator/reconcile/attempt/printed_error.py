@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wattloop.printable import printable
-from wattloop.run.failure import PEER_ERRORS
+from wattloop.run.training_progress import PEER_ERRORS
 
 MAX_LINE_CHARACTERS = 500
 # A place has printable characters alone, and at most as many as a status allows.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from wattloop.wire.probe_messages import (
+from wattloop.wire.training_messages import (
     MAX_PROBE_NUMBER,
     MAX_PROBE_SECONDS,
     MAX_THRESHOLDS,

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from support.backends.model_backend import KilledError, ModelBackend, report
-from wattloop.wire.probe_messages import ProbeReport
+from wattloop.wire.training_messages import ProbeReport
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.reconcile.attempt.progress_summary import MAX_INTERVAL, cost_percent, power_watts, summary_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import START, ModelBackend, job, report
-from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE, ProbeChoice, ProbeReport
+from wattloop.wire.training_messages import MAX_PROBE_BATCH_SIZE, ProbeChoice, ProbeReport
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import probe_conditions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request

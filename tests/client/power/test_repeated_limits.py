@@ -10,18 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.power.selectors import Cost, Energy, MeasuredLimit, Selector, Time
-from wattloop.power.sequential_profiling import MAX_WINDOWS_PER_LIMIT, SequentialProfiling
+from wattloop.power.sequential_design import SequentialDesign
 from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals
+from wattloop.run.limit_choice import MAX_WINDOWS_PER_LIMIT
 from wattloop.wire.training_messages import LimitMeasurement
 
 LIMITS = (400.0, 350.0, 300.0, 250.0, 200.0)
+
+
+def design(selector: Selector, passes: int = MAX_WINDOWS_PER_LIMIT) -> SequentialDesign:
+    return SequentialDesign(LIMITS, 1, selector, max_windows=passes * len(LIMITS))
 
 
 @dataclass
 class Training:
     """Steps of one sample, with energy and time by the limit held and noise."""
 
-    profiling: SequentialProfiling
+    profiling: SequentialDesign
     seed: int
     noise: float
     energy_joules: float = 5e6
@@ -65,7 +70,7 @@ def measured(found: tuple[LimitMeasurement, ...]) -> list[MeasuredLimit]:
 def test_every_limit_is_measured_and_the_windows_are_at_most_twice_as_many(
     selector: Selector, seed: int, noise: float
 ) -> None:
-    training = Training(SequentialProfiling(LIMITS, 1, selector), seed, noise)
+    training = Training(design(selector), seed, noise)
     found = training.carry_out()
     assert [each.power_limit_watts for each in found] == list(LIMITS)
     assert all(each.time_seconds >= 0.9 * MIN_WINDOW_SECONDS for each in found)
@@ -76,7 +81,7 @@ def test_every_limit_is_measured_and_the_windows_are_at_most_twice_as_many(
 
 
 def test_without_noise_each_measurement_is_exact_within_the_doubt_about_the_temperature() -> None:
-    found = measured(Training(SequentialProfiling(LIMITS, 1, Energy()), 0, 0.0).carry_out())
+    found = measured(Training(design(Energy()), 0, 0.0).carry_out())
     for each in found:
         true = truth(each.power_limit_watts)
         assert each.energy_joules == pytest.approx(true.energy_joules, rel=0.01)
@@ -84,7 +89,7 @@ def test_without_noise_each_measurement_is_exact_within_the_doubt_about_the_temp
 
 
 def test_measurements_before_the_first_pass_is_complete_are_those_of_the_windows() -> None:
-    training = Training(SequentialProfiling(LIMITS, 1, Energy()), 0, 0.0)
+    training = Training(design(Energy()), 0, 0.0)
     while len(found := training.profiling.measurements(1.0)) < 3:
         training.step()
     # High and low limits alternate.
@@ -97,9 +102,9 @@ def test_measurements_before_the_first_pass_is_complete_are_those_of_the_windows
 
 
 def test_the_end_of_an_epoch_ends_the_repetitions_but_not_the_first_pass() -> None:
-    training = Training(SequentialProfiling(LIMITS, 1, Energy()), 3, 0.1)
+    training = Training(design(Energy()), 3, 0.1)
     training.step()
-    training.profiling.epoch_ended()
+    training.profiling.max_windows = len(LIMITS)
     assert len(training.carry_out()) == len(LIMITS)
     steps = {limit: math.ceil(MIN_WINDOW_SECONDS / truth(limit).time_seconds) for limit in LIMITS}
     # Once: a window, its warm-up, and the noise of its length.
@@ -108,36 +113,10 @@ def test_the_end_of_an_epoch_ends_the_repetitions_but_not_the_first_pass() -> No
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_a_rank_that_measures_for_itself_measures_each_limit_once(noise: float) -> None:
-    training = Training(SequentialProfiling(LIMITS, 1, Energy(), repeats=False), 3, noise)
+    training = Training(design(Energy(), passes=1), 3, noise)
     found = measured(training.carry_out())
     assert [each.power_limit_watts for each in found] == list(LIMITS)
     steps = {limit: math.ceil(MIN_WINDOW_SECONDS / truth(limit).time_seconds) for limit in LIMITS}
     assert all(training.held[limit] <= 1.6 * steps[limit] + 4 for limit in LIMITS)
     for each in found:
         assert each.energy_joules == pytest.approx(truth(each.power_limit_watts).energy_joules, rel=0.01 + noise)
-
-
-def test_the_ranks_of_a_group_begin_with_the_highest_limit_and_repeat_uncertain_ones_together() -> None:
-    alone = SequentialProfiling(LIMITS, 1, Energy(), repeats=False)
-    assert alone.limit_watts == LIMITS[0]
-    together = alone.with_all_ranks(2)
-    assert (together.repeats, together.limits_watts, together.limit_watts) == (True, LIMITS, LIMITS[0])
-
-
-def test_no_step_reads_the_counters_after_all_limits_are_measured() -> None:
-    training = Training(SequentialProfiling((400.0,), 1, Energy(), repeats=False), 0, 0.0)
-    training.carry_out()
-    reads = training.reads
-    training.step()
-    assert (training.reads, training.profiling.limit_watts) == (reads, 400.0)
-
-
-def test_a_counter_that_stands_still_ends_the_measurement_and_not_the_training(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    profiling = SequentialProfiling(LIMITS, 1, Energy())
-    for step in range(1000):
-        if profiling.step_done(1.0):
-            profiling.add_totals(Totals(7.0, float(step)))
-    assert profiling.finished
-    assert "power limits are no longer measured" in caplog.text
