@@ -223,8 +223,7 @@ USUAL_FILES = {
 
 
 @pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, marks=[] if file in USUAL_FILES else pytest.mark.exhaustive) for file in FILES],
+    "file", [pytest.param(file, marks=[] if file in USUAL_FILES else pytest.mark.exhaustive) for file in FILES]
 )
 def test_a_hostile_file_is_an_error_that_names_it_in_bounded_memory_and_time(file: str, tmp_path: Path) -> None:
     valid_inputs(tmp_path)

@@ -141,8 +141,7 @@ class OfItsOwn:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [(ScheduleGPipe, "GPipe"), (OfTheUser, "GPipe"), (OfAVariant, "GPipe"), (OfItsOwn, "OfItsOwn")],
+    ("kind", "name"), [(ScheduleGPipe, "GPipe"), (OfTheUser, "GPipe"), (OfAVariant, "GPipe"), (OfItsOwn, "OfItsOwn")]
 )
 def test_a_schedule_has_the_name_of_the_schedule_of_pytorch_that_it_derives_from(kind: type, name: str) -> None:
     assert schedule_name(kind.__new__(kind)) == name

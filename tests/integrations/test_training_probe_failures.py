@@ -16,13 +16,7 @@ from wattloop.run.probe_grid import ProbePlan
 
 pytestmark = pytest.mark.integrations
 
-PLAN = ProbePlan(
-    at=(0.5,),
-    parameters={"dropout": ("0.2", "0.5")},
-    steps=2,
-    warm_up_steps=1,
-    max_time_percent=100.0,
-)
+PLAN = ProbePlan(at=(0.5,), parameters={"dropout": ("0.2", "0.5")}, steps=2, warm_up_steps=1, max_time_percent=100.0)
 METRICS = (0.1, 0.55, 0.6)
 
 

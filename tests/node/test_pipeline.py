@@ -31,10 +31,7 @@ from support.node.waits import SLOWEST_SECONDS, attempt_of
 from wattloop_planner.frequency.files.archive import PlanArchive, read_archive
 
 # tests/integrations/test_pipeline_launch.py trains the same pipeline in two launchers; here they are pods.
-pytestmark = [
-    pytest.mark.exhaustive,
-    pytest.mark.skipif(missing_pytorch() is not None, reason=missing_pytorch() or ""),
-]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.skipif(missing_pytorch() is not None, reason=missing_pytorch() or "")]
 
 NAMESPACE = "pipelines"
 JOB = "pipeline-two-nodes"

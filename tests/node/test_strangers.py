@@ -286,9 +286,7 @@ def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: EndedJobs) -> N
     assert job.batch_sizes == {PROCESSOR_ONLY.default}
 
 
-def test_a_script_of_another_environment_is_tried_twice_then_once_and_says_its_own_error(
-    ended: EndedJobs,
-) -> None:
+def test_a_script_of_another_environment_is_tried_twice_then_once_and_says_its_own_error(ended: EndedJobs) -> None:
     job = ended[CRASH_AT_ONCE.name]
     assert job.results == [["StartFailed"] * 2, ["StartFailed"]]
     assert job.batch_sizes == {CRASH_AT_ONCE.default}

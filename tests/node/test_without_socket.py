@@ -22,11 +22,7 @@ FOUND_WATTS = 400.0
 
 
 @pytest.fixture(scope="module")
-def user(
-    node: About,
-    kubectl: ClusterCommand,
-    core: client.CoreV1Api,
-) -> ClusterCommand:
+def user(node: About, kubectl: ClusterCommand, core: client.CoreV1Api) -> ClusterCommand:
     """An editor of a restricted namespace."""
     editor = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
     restrict(kubectl, NAMESPACE)

@@ -114,9 +114,7 @@ def test_the_wait_is_logged_once_a_minute_with_the_next_step(wait: Wait, caplog:
     assert lines[2] == f"the API server {SERVER} answers; the operator starts"
 
 
-def test_a_rejection_by_a_server_that_was_not_away_ends_the_operator_at_once(
-    wait: Wait,
-) -> None:
+def test_a_rejection_by_a_server_that_was_not_away_ends_the_operator_at_once(wait: Wait) -> None:
     server = ApiServer(("rejects", 1.0))
     with pytest.raises(OperationError, match="the API server rejects the operator"):
         wait(server)
@@ -129,9 +127,7 @@ def test_a_server_that_starts_may_reject_the_operator_for_half_a_minute(wait: Wa
         wait(ApiServer(("away", 5.0), ("rejects", SETTLING_SECONDS + 1.0)))
 
 
-def test_a_server_that_leaves_again_while_namespaces_are_checked_is_awaited(
-    wait: Wait,
-) -> None:
+def test_a_server_that_leaves_again_while_namespaces_are_checked_is_awaited(wait: Wait) -> None:
     assert wait(ApiServer(("away", 5.0), path="/namespaces/")) == ("team",)
 
 

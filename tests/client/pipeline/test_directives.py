@@ -79,12 +79,7 @@ HAS = "it has 4 clocks from 900 to 945 MHz, the nearest is 945"
         (plan(1, 0, 915, 930), 2, (915, 930), ""),
         (plan(1, 0, 915, 930), 0, (), ""),
         (plan(1, 0, 915), 2, (), "the plan has 1 clocks, this rank 2 instructions"),
-        (
-            plan(1, 0, 915, 1410),
-            2,
-            (),
-            f"found 1410 MHz, which NVIDIA A40 does not support: {HAS}",
-        ),
+        (plan(1, 0, 915, 1410), 2, (), f"found 1410 MHz, which NVIDIA A40 does not support: {HAS}"),
         (
             plan(1, 0, 900, 945),
             2,
@@ -92,12 +87,7 @@ HAS = "it has 4 clocks from 900 to 945 MHz, the nearest is 945"
             "found 900, 945 MHz, which the policies of this node do not allow on NVIDIA A40: from 915 to 930 MHz",
         ),
         (profile(930), 2, (930, 930), ""),
-        (
-            profile(980),
-            2,
-            (),
-            f"found 980 MHz, which NVIDIA A40 does not support: {HAS}",
-        ),
+        (profile(980), 2, (), f"found 980 MHz, which NVIDIA A40 does not support: {HAS}"),
     ],
 )
 def test_clocks_of_an_iteration(directive: Directive, instructions: int, clocks: tuple[int, ...], refusal: str) -> None:

@@ -95,12 +95,7 @@ def test_a_clock_that_differs_is_sent_when_the_instruction_before_ends_and_the_f
 ):
     rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
     rank.run(*STEPS)
-    assert rank.sent == [
-        (0.0, "1000 MHz"),
-        (2.5, "900 MHz"),
-        (4.0, "800 MHz"),
-        (6.0, "1000 MHz"),
-    ]
+    assert rank.sent == [(0.0, "1000 MHz"), (2.5, "900 MHz"), (4.0, "800 MHz"), (6.0, "1000 MHz")]
 
 
 def test_each_instruction_has_its_knobs_until_one_differs_from_the_sequence() -> None:

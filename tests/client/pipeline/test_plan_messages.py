@@ -110,10 +110,7 @@ def test_another_form_of_an_instruction_is_refused(text: str) -> None:
     [
         ({"choices": (0, 0, 0)}, "knobs.choices: found 3, expected one for each of 2 clocks"),
         ({"choices": (0, 2)}, "knobs.choices: found 2, expected less than 2"),
-        (
-            {"settings": (("16",), ("20", "no"))},
-            r"settings\[0\]: found 1 values, expected one of each of 2 knobs",
-        ),
+        ({"settings": (("16",), ("20", "no"))}, r"settings\[0\]: found 1 values, expected one of each of 2 knobs"),
         ({"names": ("sm", "sm")}, "knobs.names: found 'sm' twice"),
         ({"names": (), "settings": ((), ())}, "knobs.names: found none"),
         ({"settings": (("16", 5), ("20", "no"))}, r"knobs.settings\[0\]\[1\]: found 5, expected a string"),

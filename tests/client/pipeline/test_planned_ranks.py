@@ -36,13 +36,7 @@ class Rank:
         self.gpu = number
         self._node = node
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket), "WATTLOOP_REPORT_URL": server.url}
-        self.pipeline = Pipeline(
-            stage=number,
-            stages=2,
-            microbatches=2,
-            gpus=[number],
-            environment=environment,
-        )
+        self.pipeline = Pipeline(stage=number, stages=2, microbatches=2, gpus=[number], environment=environment)
         self.applied: list[tuple[int, ...]] = []
 
     def iterate(self) -> None:
@@ -169,10 +163,7 @@ def test_a_straggler_is_announced(make_rank: Callable[..., Rank], server: PlanSe
     until(lambda: len(server.notices) == 1, "the straggler is announced")
     rank.pipeline.announce_straggler(None)
     until(lambda: len(server.notices) == 2, "its end is announced")
-    assert [(each.iteration_seconds, each.reason) for each in server.notices] == [
-        (3.5, "a throttled r?ck"),
-        (None, ""),
-    ]
+    assert [(each.iteration_seconds, each.reason) for each in server.notices] == [(3.5, "a throttled r?ck"), (None, "")]
 
 
 def test_only_the_token_of_the_file_is_sent(node: SimulatedNode, server: PlanServer, tmp_path: Path) -> None:

@@ -19,13 +19,7 @@ ENTRY = {
 
 
 @pytest.mark.parametrize(
-    ("dumped", "remaining"),
-    [
-        ((0, 1, 2, 3), ()),
-        ((0, 2, 3), (0, 1)),
-        ((0, 1, 3), (0, 1, 2)),
-        ((0, 3), (0, 1, 2)),
-    ],
+    ("dumped", "remaining"), [((0, 1, 2, 3), ()), ((0, 2, 3), (0, 1)), ((0, 1, 3), (0, 1, 2)), ((0, 3), (0, 1, 2))]
 )
 def test_the_run_that_plans_are_compared_with_is_repeated_like_a_plan(
     tmp_path: Path, dumped: tuple[int, ...], remaining: tuple[int, ...]

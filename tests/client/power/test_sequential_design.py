@@ -251,11 +251,7 @@ def test_a_selector_that_returns_something_else_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ({"margin": -0.1}, "margin"),
-        ({"max_doubt": 0.0}, "max_doubt"),
-        ({"budget_seconds": math.inf}, "budget_seconds"),
-    ],
+    [({"margin": -0.1}, "margin"), ({"max_doubt": 0.0}, "max_doubt"), ({"budget_seconds": math.inf}, "budget_seconds")],
 )
 def test_requirements_out_of_range_are_rejected(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -37,9 +37,7 @@ class HotGpu:
         self.machine.set_power_limit_as_another_actor(0, limit)
         begin, end = self.work(STEPS_UNTIL_STEADY), self.work(500)
         return MeasuredLimit(
-            limit,
-            (end.energy_joules - begin.energy_joules) / 500,
-            (end.time_seconds - begin.time_seconds) / 500,
+            limit, (end.energy_joules - begin.energy_joules) / 500, (end.time_seconds - begin.time_seconds) / 500
         )
 
     def window(self, limit: float) -> PowerWindow:

@@ -54,10 +54,5 @@ def test_what_a_process_does_not_know_is_left_out(report: Report, ranks: int, mi
     names = set(tags_of(RunEnvironment(job="team/digits", recurrence="digits-7-2", ranks=ranks), report))
     assert (
         names & {"energy_joules", "time_seconds", "cost_joules"}
-        == {
-            "energy_joules",
-            "time_seconds",
-            "cost_joules",
-        }
-        - missing
+        == {"energy_joules", "time_seconds", "cost_joules"} - missing
     )

@@ -12,12 +12,7 @@ from wattloop.errors import UsageError
 from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, ProbePlan, Trial, cheapest, grid, left_out
 
 MODEL = CostModel(0.5, 400.0)
-PLAN = ProbePlan(
-    at=(0.5,),
-    batch_sizes=(16, 32, 64),
-    parameters={"dropout": (0.1, 0.5)},
-    power_limits_watts=(300, 200),
-)
+PLAN = ProbePlan(at=(0.5,), batch_sizes=(16, 32, 64), parameters={"dropout": (0.1, 0.5)}, power_limits_watts=(300, 200))
 IN_FORCE = ProbedConfiguration(32, (("dropout", "0.2"),), 400.0)
 
 
@@ -60,11 +55,7 @@ def test_the_cost_of_a_unit_of_progress_decides_and_of_equal_costs_the_first() -
     assert cheapest([slow, warmed], MODEL) is slow
 
 
-@given(
-    seconds=st.lists(st.floats(0.1, 100.0), max_size=8),
-    elapsed=st.floats(0.0, 1e5),
-    percent=st.floats(0.0, 100.0),
-)
+@given(seconds=st.lists(st.floats(0.1, 100.0), max_size=8), elapsed=st.floats(0.0, 1e5), percent=st.floats(0.0, 100.0))
 def test_trials_that_use_what_is_left_stay_within_their_share(
     seconds: list[float], elapsed: float, percent: float
 ) -> None:

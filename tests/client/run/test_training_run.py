@@ -133,9 +133,7 @@ def test_a_run_stops_on_request_of_the_operator_and_has_the_reason(report_server
     assert (run.completed_epochs, run.stopped, run.stop_reason, run.reached) == (2, True, "too expensive", False)
 
 
-def test_a_run_continues_without_the_operator_and_its_last_report_is_complete(
-    report_server: ReportServer,
-) -> None:
+def test_a_run_continues_without_the_operator_and_its_last_report_is_complete(report_server: ReportServer) -> None:
     report_server.behaviour = answering(503)
     with Run(environment=variables(report_server.url, WATTLOOP_TARGET_THRESHOLD="2")) as run:
         for epoch in run.epochs():

@@ -61,12 +61,7 @@ def users(
 
 
 def role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": name},
-        "rules": rules,
-    }
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
 
 
 def refused(user: ClusterCommand, body: dict[str, Any], namespace: str) -> str:

@@ -20,12 +20,7 @@ from wattloop_operator.cluster_check import check_job
 
 AGENTS = "wattloop-agent"
 CRD_FILES = sorted((REPOSITORY / "crds").glob("*.yaml"))
-POLICY = {
-    "apiVersion": "wattloop.dev/v1alpha1",
-    "kind": "GPUPowerPolicy",
-    "metadata": {"name": "kept"},
-    "spec": {},
-}
+POLICY = {"apiVersion": "wattloop.dev/v1alpha1", "kind": "GPUPowerPolicy", "metadata": {"name": "kept"}, "spec": {}}
 
 
 def install(cluster: EmptyCluster, *arguments: str, release: str = "wattloop") -> str:

@@ -20,9 +20,7 @@ OUTSIDE = Endpoint()
 """The API server, which is no pod, and the rest of the world."""
 
 FROM_MONITORING = {
-    "networkPolicy.metricsFrom": [
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
-    ]
+    "networkPolicy.metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 }
 WITH_POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
 WITH_PAGE = {"ui.enabled": True}

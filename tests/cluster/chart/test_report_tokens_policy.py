@@ -42,10 +42,7 @@ def job(audience: str = AUDIENCE, **metadata: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def editor(
-    release: Release,
-    namespace: str,
-    kubectl: ClusterCommand,
-    service_account_kubeconfig: Callable[[str, str], Path],
+    release: Release, namespace: str, kubectl: ClusterCommand, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> Iterator[client.ApiClient]:
     """A user with Kubernetes' own role edit in the namespace."""
     kubectl("create", "serviceaccount", "editor", namespace=namespace)

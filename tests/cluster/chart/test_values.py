@@ -197,14 +197,7 @@ TABLE: list[Row] = [
     ),
     ("tariff", PRICE, "Deployment/operator", f"{OPERATOR}.args[--tariff]", TARIFF_FILE, {}),
     ("tariff", PRICE, "Deployment/ui", f"{UI}.args[--tariff]", TARIFF_FILE, SEEN),
-    (
-        "tariff",
-        PRICE,
-        "ConfigMap/operator",
-        "data",
-        {"tariff.yaml": 'currency: EUR\nperKilowattHour: "0.25"\n'},
-        {},
-    ),
+    ("tariff", PRICE, "ConfigMap/operator", "data", {"tariff.yaml": 'currency: EUR\nperKilowattHour: "0.25"\n'}, {}),
     ("metrics.alerts.enabled", True, "PrometheusRule", "spec.groups[wattloop-agent].rules[0].for", "5m", {}),
     ("metrics.alerts.labels", LABELS, "PrometheusRule", "metadata.labels.team", "trains", ALERTED),
     (

@@ -68,11 +68,7 @@ def ended(energy_joules: str) -> str:
             "maxPowerLimitWatts": 300,
             "attribution": "Exclusive",
         },
-        "frequencyPlan": {
-            "name": "digits-1",
-            "mode": "Plan",
-            "savingPercent": "6.1",
-        },
+        "frequencyPlan": {"name": "digits-1", "mode": "Plan", "savingPercent": "6.1"},
         "progress": {"metric": "0.98"},
     }
     return f"--patch={json.dumps({'status': status})}"

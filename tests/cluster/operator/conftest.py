@@ -20,17 +20,8 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kind_controller import KindController, running_controller
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.memory_cgroup import (
-    MemoryCgroup,
-    memory_cgroup,
-    missing_requirement,
-    operator_limit_bytes,
-)
-from support.control_plane.objects import (
-    RECURRING_TRAINING_JOB,
-    apply_object,
-    get_object,
-)
+from support.control_plane.memory_cgroup import MemoryCgroup, memory_cgroup, missing_requirement, operator_limit_bytes
+from support.control_plane.objects import RECURRING_TRAINING_JOB, apply_object, get_object
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.stored_attempts import cluster_progress
@@ -204,11 +195,7 @@ def container() -> Iterator[MemoryCgroup]:
 
 @pytest.fixture
 def pod_runner(
-    core: client.CoreV1Api,
-    kubelet: Kubelet,
-    token_of_pod: TokenOfPod,
-    tmp_path: Path,
-    namespace: str,
+    core: client.CoreV1Api, kubelet: Kubelet, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str
 ) -> Iterator[PodRunner]:
     """Runs the victim's training pods."""
     with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:

@@ -163,11 +163,7 @@ def test_of_many_frontiers_the_oldest_plans_of_the_job_are_deleted(
 
 
 def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
-    operator: InProcessOperator,
-    store: Store,
-    make_job: MakeJob,
-    kubectl: ClusterCommand,
-    namespace: str,
+    operator: InProcessOperator, store: Store, make_job: MakeJob, kubectl: ClusterCommand, namespace: str
 ) -> None:
     job = make_job(power=NO_LIMITS | {"frequencyPlan": {"name": "mine"}})
     pipeline = StoredPipeline(operator, store, job)

@@ -39,13 +39,7 @@ def await_rights(admin: client.ApiClient, where: str) -> None:
     """Wait until the RoleBinding of a namespace is in effect."""
     verbs = {"get", "list", "watch", "create", "patch", "delete"}
     resource = "trainingrecurrences.wattloop.dev"
-    access = {
-        "admin": admin,
-        "namespace": HOME,
-        "service_account": ACCOUNT,
-        "resource": resource,
-        "where": where,
-    }
+    access = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT, "resource": resource, "where": where}
     assert granted_soon(verbs, **access) == verbs
 
 

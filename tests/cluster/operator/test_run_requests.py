@@ -68,9 +68,7 @@ def run_to(job: DrivenJob, request: str, index: int, *, reached: bool) -> None:
 
 
 def test_a_step_of_argo_asks_for_a_run_and_has_its_result(
-    job: DrivenJob,
-    kubectl: ClusterCommand,
-    service_account_kubeconfig: Callable[[str, str], Path],
+    job: DrivenJob, kubectl: ClusterCommand, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> None:
     namespace = job.key.namespace
     workflow, *rights = documents("argo-workflow.yaml")

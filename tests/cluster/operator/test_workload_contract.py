@@ -250,11 +250,7 @@ def test_a_changed_runtime_makes_another_training(contract: ExampleJob, kubectl:
 @pytest.mark.parametrize("fatal_requests", FATAL_REQUESTS)
 @pytest.mark.timeout(900)
 def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
-    contract: ExampleJob,
-    fatal_requests: FatalRequests,
-    transport: HttpTransport,
-    reporting: HttpService,
-    store: Store,
+    contract: ExampleJob, fatal_requests: FatalRequests, transport: HttpTransport, reporting: HttpService, store: Store
 ) -> None:
     undisturbed = _killed(contract, transport, reporting, store, 0)
     _run_to_target([undisturbed])
@@ -269,11 +265,7 @@ def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
 
 
 def _killed(
-    contract: ExampleJob,
-    transport: HttpTransport,
-    reporting: HttpService,
-    store: Store,
-    at: int,
+    contract: ExampleJob, transport: HttpTransport, reporting: HttpService, store: Store, at: int
 ) -> ExampleJob:
     """The same job under another name, whose operator is killed at a request, before or after it arrives."""
     manifest = contract.manifest | {"metadata": {"name": f"killed-{at}"}}

@@ -115,13 +115,7 @@ def test_an_image_is_no_larger_than_documented(image: OpenedImage, name: str) ->
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [
-        ("operator", "operator"),
-        ("operator", "history"),
-        ("ui", "ui-server"),
-        ("agent", "agent"),
-        ("agent", "monitor"),
-    ],
+    [("operator", "operator"), ("operator", "history"), ("ui", "ui-server"), ("agent", "agent"), ("agent", "monitor")],
 )
 def test_an_images_commands_have_all_dependencies(images: dict[str, OpenedImage], name: str, command: str) -> None:
     assert images[name].configuration["Entrypoint"] == ["wattloop"]

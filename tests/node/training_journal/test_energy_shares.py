@@ -28,11 +28,7 @@ def test_energy_after_a_pods_last_record_belongs_to_the_pod() -> None:
 
 
 def test_alignment_is_counted_apart_from_work() -> None:
-    entries = [
-        note("a", BEGINS, g=0, h=50),
-        note("a", HAS_ALIGNED, g=40, h=50),
-        note("a", WORKED, g=100, h=110),
-    ]
+    entries = [note("a", BEGINS, g=0, h=50), note("a", HAS_ALIGNED, g=40, h=50), note("a", WORKED, g=100, h=110)]
     assert parts(entries, {"g": 0, "h": 50}, {"g": 100, "h": 110}) == {"a": (120, 40, 0)}
 
 

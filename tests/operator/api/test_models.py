@@ -71,11 +71,7 @@ def test_the_spec_of_a_workload_is_preserved_as_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"),
-    [
-        ("minimal", PolicyName.THOMPSON_SAMPLING),
-        ("policy-zeus", PolicyName.ZEUS),
-    ],
+    ("name", "policy"), [("minimal", PolicyName.THOMPSON_SAMPLING), ("policy-zeus", PolicyName.ZEUS)]
 )
 def test_the_default_policy_is_thompson_sampling(name: str, policy: PolicyName) -> None:
     assert RecurringTrainingJob.from_wire(manifest(name)).spec.batch_size.policy == policy

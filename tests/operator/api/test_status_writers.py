@@ -21,9 +21,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "learning published totals savings recentRecurrences",
         "rtj.status.totals": "recurrences reached failed missed deleted lost",
     },
-    "reconcile.job.recurrences:learn_since_actions": {
-        "rtj.status.learnSince": "text recurrence",
-    },
+    "reconcile.job.recurrences:learn_since_actions": {"rtj.status.learnSince": "text recurrence"},
     "reconcile.job.status:_run_request": {"rtj.status.runRequest": "value ended result failed"},
     "reconcile.job.status:_published": {"rtj.status.published": "path recurrence time"},
     "reconcile.job.policy_status:policy_status": {
@@ -33,17 +31,17 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.learning.decision:next_recurrence": {
         "rtj.status.next": "batchSize parameters powerLimitWatts kind reason costJoules lowCostJoules highCostJoules "
-        "savingPercent lowSavingPercent highSavingPercent unknown",
+        "savingPercent lowSavingPercent highSavingPercent unknown"
     },
     "reconcile.job.policy_status:_arm_statuses": {
         "rtj.status.arms[]": "batchSize parameters observations missed meanCostJoules lowCostJoules highCostJoules "
-        "crashes pruned note",
+        "crashes pruned note"
     },
     "reconcile.job.status:_used": {"rtj.status.totals": "gpuEnergyJoules durationSeconds money carbonGrams"},
     "reconcile.job.savings_status:_saving": {"rtj.status.savings[]": "name value low high unit text"},
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index batchSize result gpuEnergyJoules durationSeconds energy metric "
-        "costSavingPercent",
+        "costSavingPercent"
     },
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
@@ -53,42 +51,36 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.energy.attempt_usage:cost_status": {"trec.status": "costJoules money"},
     "reconcile.energy.attempt_usage:attempt_figures": {"trec.status": "energy time metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
-    "reconcile.energy.attempt_usage:usage_at_end": {
-        "trec.status.usage": "maxPowerLimitWatts",
-    },
+    "reconcile.energy.attempt_usage:usage_at_end": {"trec.status.usage": "maxPowerLimitWatts"},
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
         "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage "
-        "result epochs failurePlace message progress",
+        "result epochs failurePlace message progress"
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind uid"},
     "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
     "reconcile.attempt.progress_summary:summary_of": {
         "trec.status.progress": "epoch metric curve finalMetric powerWatts powerLimitWatts energyJoules timeSeconds "
-        "costPercent lastReportTime",
+        "costPercent lastReportTime"
     },
     "reconcile.energy.gpu_node_status:gpu_node_status": {
-        "gnode.status": "lastReportTime gpuCount freeGpus powerWatts freePowerWatts gpus",
+        "gnode.status": "lastReportTime gpuCount freeGpus powerWatts freePowerWatts gpus"
     },
     "reconcile.energy.gpu_node_status:_gpu": {
-        "gnode.status.gpus[]": "uuid product powerWatts limitWatts maxLimitWatts pods holders",
+        "gnode.status.gpus[]": "uuid product powerWatts limitWatts maxLimitWatts pods holders"
     },
     "reconcile.energy.gpu_node_status:_holders": {"gnode.status.gpus[].holders[]": "namespace pod uid"},
-    "reconcile.pipeline.plan_status:plan_status": {
-        "fplan.status": "conditions recurrence",
-    },
+    "reconcile.pipeline.plan_status:plan_status": {"fplan.status": "conditions recurrence"},
     "reconcile.pipeline.plan_status:_percentages_of": {
         "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },
     "reconcile.pipeline.plan_status:_with_chosen": {
         "fplan.status": "plannedSeconds plannedJoules reason realisedSeconds realisedJoules plannedSavingPercent "
-        "plannedSlowdownPercent",
+        "plannedSlowdownPercent"
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
-    "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode reason problem",
-    },
+    "reconcile.pipeline.plan_status:applied_plan": {"trec.status.frequencyPlan": "name mode reason problem"},
     "cluster.gpu_power_policies:gpu_power_policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,

@@ -31,10 +31,7 @@ def nested(levels: int) -> Any:
     ("gpus", "text"),
     [
         ((1, 1), "the containers a and b train, as each has GPUs; spec.trainingContainers names those that train"),
-        (
-            (1, 1, 0),
-            "of the containers a, b and c, a and b train: with GPUs; spec.trainingContainers names others",
-        ),
+        ((1, 1, 0), "of the containers a, b and c, a and b train: with GPUs; spec.trainingContainers names others"),
         ((0, 1), "of the containers a and b, b trains: with GPUs; spec.trainingContainers names others"),
         ((1,), ""),
     ],

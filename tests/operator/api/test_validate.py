@@ -107,10 +107,7 @@ def test_each_object_of_a_list_is_checked(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"template": TRAIN_JOB}, "(resourcesPerNode: {} for a training without GPUs)"),
-    ],
+    ("changes", "reason"), [({"template": TRAIN_JOB}, "(resourcesPerNode: {} for a training without GPUs)")]
 )
 def test_a_valid_job_that_is_not_supported_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], reason: str

@@ -21,11 +21,7 @@ from wattloop.pipeline.plan_messages import (
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.profile import planning_request
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needs_plan
-from wattloop_operator.reconcile.pipeline.registrations import (
-    Registrar,
-    RegistrationConflictError,
-    missing_instruction,
-)
+from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError, missing_instruction
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 

@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import until
-from support.databases.postgresql_server import (
-    PostgreSqlPrograms,
-    postgresql_folder,
-    serving_postgresql,
-)
+from support.databases.postgresql_server import PostgreSqlPrograms, postgresql_folder, serving_postgresql
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE
 from wattloop.errors import OperationError

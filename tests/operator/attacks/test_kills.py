@@ -13,15 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.processes import children_of, program_of
-from support.local_runs.local_runs import (
-    HANGING,
-    TRAINING,
-    LocalJob,
-    RunProcess,
-    descendants_of,
-    kill,
-    wait_for_end,
-)
+from support.local_runs.local_runs import HANGING, TRAINING, LocalJob, RunProcess, descendants_of, kill, wait_for_end
 
 pytestmark = pytest.mark.processes
 

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.cluster.bounded_json import MAX_OBJECT_BYTES, UnreadableError, parse, parse_response
-from wattloop_operator.cluster.informer.stored_parts import (
-    Body,
-    own_part,
-    read_event,
-    read_list,
-    unreadable_problem,
-)
+from wattloop_operator.cluster.informer.stored_parts import Body, own_part, read_event, read_list, unreadable_problem
 
 METADATA = {
     "name": 'a "quoted\\" [',

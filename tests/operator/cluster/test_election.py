@@ -14,13 +14,7 @@ from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock as Of
 from pydantic import ValidationError
 
 from wattloop_operator.cluster.api_transport import Request, StatusError, UnavailableError
-from wattloop_operator.cluster.election import (
-    REPEATED_LOG_SECONDS,
-    Election,
-    ElectionTimes,
-    LeaseLock,
-    LostLeadError,
-)
+from wattloop_operator.cluster.election import REPEATED_LOG_SECONDS, Election, ElectionTimes, LeaseLock, LostLeadError
 
 Stand = Callable[..., Election]
 

@@ -8,10 +8,7 @@ import pytest
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.recurring_training_job_status import (
-    RecentRecurrence,
-    RecurringTrainingJobStatus,
-)
+from wattloop_operator.api.recurring_training_job_status import RecentRecurrence, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import Usage
 from wattloop_operator.cluster.events import event_body, events_of
 from wattloop_operator.domain.snapshot import Snapshot

@@ -17,13 +17,7 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PAGE_OBJECTS, PODS, ClusterApi
 from wattloop_operator.cluster.api_transport import MAX_RESPONSE_BYTES, HttpTransport
-from wattloop_operator.cluster.informer.stored_parts import (
-    Body,
-    job_part,
-    metadata_part,
-    pod_part,
-    read_list,
-)
+from wattloop_operator.cluster.informer.stored_parts import Body, job_part, metadata_part, pod_part, read_list
 from wattloop_operator.http.http_service import HttpService
 
 LISTED = 10

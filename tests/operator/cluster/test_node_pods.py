@@ -22,11 +22,7 @@ def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
 
 
 def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:
-    labels = {
-        "wattloop.dev/job": "digits",
-        "wattloop.dev/recurrence": NAME,
-        "batch.kubernetes.io/controller-uid": uid,
-    }
+    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": NAME, "batch.kubernetes.io/controller-uid": uid}
     owner = {"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": uid, "controller": True}
     metadata = {"name": name, "namespace": "team", "uid": own_uid, "resourceVersion": "6", "labels": labels}
     return {"metadata": {**metadata, "ownerReferences": [owner]}, **more}
@@ -62,13 +58,7 @@ def test_a_pod_in_the_cache_and_not_yet_in_the_status_has_its_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    "cache",
-    [
-        ObjectCache(),
-        cached(started="another"),
-        cached(pod_owner="another"),
-        cached(pod_uid="another"),
-    ],
+    "cache", [ObjectCache(), cached(started="another"), cached(pod_owner="another"), cached(pod_uid="another")]
 )
 def test_a_name_alone_gives_a_pod_no_attempt(cache: ObjectCache) -> None:
     written = recurrence({"uid": "another-uid", "node": "node-1"})

@@ -75,11 +75,7 @@ class Cluster:
     def write_recurrence(self, **status: Any) -> None:
         workload = {"apiVersion": "batch/v1", "kind": "Job", "uid": "workload-uid"}
         self.recurrence = recurrence_object(
-            NAME,
-            "uid",
-            self._version(),
-            {"workloadRef": workload, **status},
-            reporting=self.reporting,
+            NAME, "uid", self._version(), {"workloadRef": workload, **status}, reporting=self.reporting
         )
         self.cache.put_recurrence(self.recurrence)
 

@@ -11,13 +11,7 @@ from support.reporting.followed_logs import VirtualFlow, follower, interrupted
 from support.test_sets.parameters import exhaustive_after
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
-from wattloop_operator.cluster.pod_logs import (
-    BURST_BYTES,
-    MAX_BYTES_PER_SECOND,
-    MIN_LINE_BYTES,
-    NANOSECONDS,
-    lines_of,
-)
+from wattloop_operator.cluster.pod_logs import BURST_BYTES, MAX_BYTES_PER_SECOND, MIN_LINE_BYTES, NANOSECONDS, lines_of
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 

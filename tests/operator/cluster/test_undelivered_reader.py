@@ -82,10 +82,7 @@ def test_each_text_is_merged_once_and_what_is_gone_from_the_pods_is_forgotten() 
     first, second = text_of("a"), text_of("b")
     assert cluster.read(first) == ()
     assert cluster.read(first, second) == ()
-    assert cluster.received == [
-        ("team", NAME, (REPORT,), "uid-a"),
-        ("team", NAME, (REPORT,), "uid-b"),
-    ]
+    assert cluster.received == [("team", NAME, (REPORT,), "uid-a"), ("team", NAME, (REPORT,), "uid-b")]
     assert cluster.read() == ()
     cluster.read(first)
     assert len(cluster.received) == 3

@@ -154,9 +154,7 @@ def test_a_job_that_this_version_cannot_parse_is_named_and_its_attempts_are_show
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
-    [
-        (["--output", "missing/history.csv"], 1, "name a file in an existing, writable folder"),
-    ],
+    [(["--output", "missing/history.csv"], 1, "name a file in an existing, writable folder")],
 )
 def test_wrong_usage_is_reported_with_the_expected_value(
     url: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]

@@ -146,18 +146,10 @@ def test_an_interrupted_and_a_killed_run_end_with_the_rows_of_an_undisturbed_one
 
 @pytest.mark.parametrize(
     ("spec", "options", "clock"),
-    [
-        ({"frequencyPlan": {"choice": "Fastest"}}, (), "wall"),
-        ({}, (), "virtual"),
-        ({}, ("--gpu-model", "K80"), "wall"),
-    ],
+    [({"frequencyPlan": {"choice": "Fastest"}}, (), "wall"), ({}, (), "virtual"), ({}, ("--gpu-model", "K80"), "wall")],
 )
 def test_simulated_gpus_of_a_planned_pipeline_or_without_a_counter_run_in_real_time(
-    local_job: LocalJob,
-    capsys: pytest.CaptureFixture[str],
-    spec: dict[str, Any],
-    options: tuple[str, ...],
-    clock: str,
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], options: tuple[str, ...], clock: str
 ) -> None:
     local_job.job(suspend=True, power={"mode": "None", **spec})
     assert local_job.run(*options) == 1
@@ -192,11 +184,7 @@ def test_a_failure_is_in_the_table_and_its_reason_on_stderr(
     local_job.job(FAILING, objective=target, retries=0)
     assert local_job.run("--recurrences", "3") == 0
     stderr = capsys.readouterr().err
-    assert local_job.outcomes() == [
-        ("0", "0", "crashed"),
-        ("1", "0", "missing-metric"),
-        ("2", "0", "exhausted"),
-    ]
+    assert local_job.outcomes() == [("0", "0", "crashed"), ("1", "0", "missing-metric"), ("2", "0", "exhausted")]
     for index, message in enumerate(
         (
             f"Crashed: batch size 32: exit code 3; see {local_job.output}/logs/tiny-",

@@ -224,10 +224,7 @@ def test_a_ray_cron_job_gives_a_ray_job(convert: Converter) -> None:
     assert job["spec"]["template"] == {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
-        "spec": {
-            "entrypoint": "python train.py --batch-size $(WATTLOOP_BATCH_SIZE) --lr 3",
-            "rayClusterSpec": cluster,
-        },
+        "spec": {"entrypoint": "python train.py --batch-size $(WATTLOOP_BATCH_SIZE) --lr 3", "rayClusterSpec": cluster},
     }
 
 

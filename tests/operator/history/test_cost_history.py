@@ -80,10 +80,7 @@ def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, r
 
 
 def test_the_latest_recurrence_is_said_not_to_have_reached_the_target(history: Make, record: Make) -> None:
-    for result, said in (
-        ("Reached", "in 10 s."),
-        ("Disrupted", "in 10 s and has not reached the target."),
-    ):
+    for result, said in (("Reached", "in 10 s."), ("Disrupted", "in 10 s and has not reached the target.")):
         sentence = saving_sentence(history(record(batch_size=64, result=result)))
         assert sentence.startswith(f"The latest recurrence used 2 kJ {said} What was saved is not known yet")
 

@@ -70,14 +70,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [
-        b"",
-        b"POST /body HT",
-        HEAD,
-        HEAD + b"Content-Length: 10\r\n\r\n",
-        HEAD + b"Content-Length: 10\r\n\r\n{",
-    ],
+    "sent", [b"", b"POST /body HT", HEAD, HEAD + b"Content-Length: 10\r\n\r\n", HEAD + b"Content-Length: 10\r\n\r\n{"]
 )
 def test_the_connection_of_an_incomplete_request_is_closed_and_nothing_is_logged(
     sent: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

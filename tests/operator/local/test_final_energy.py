@@ -142,16 +142,8 @@ def interrupt(training: LocalTraining) -> None:
 
 
 End = tuple[Result, dict[str, Any], Callable[[LocalTraining], None]]
-DEADLINE: End = (
-    Result.DEADLINE_EXCEEDED,
-    {"activeDeadlineSeconds": DEADLINE_SECONDS},
-    wait(DEADLINE_SECONDS + 60),
-)
-KILLED: End = (
-    Result.CRASHED,
-    {},
-    lambda training: training.let_end("kill -KILL $$"),
-)
+DEADLINE: End = (Result.DEADLINE_EXCEEDED, {"activeDeadlineSeconds": DEADLINE_SECONDS}, wait(DEADLINE_SECONDS + 60))
+KILLED: End = (Result.CRASHED, {}, lambda training: training.let_end("kill -KILL $$"))
 INTERRUPTED: End = (Result.DISRUPTED, {}, interrupt)
 FURTHER_ENDS: list[End] = [
     (Result.HUNG, {"progressDeadlineSeconds": DEADLINE_SECONDS}, wait(DEADLINE_SECONDS)),
@@ -218,11 +210,7 @@ def test_after_a_reload_of_the_driver_what_came_after_the_last_report_is_not_kno
 def test_without_an_agent_or_gpus_no_energy_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop_operator.local.final_energy.AGENT_START_SECONDS", 0.0)
     gpu = GpuReadingStatus(
-        uuid="GPU-00",
-        start_energy_millijoules=1,
-        energy_millijoules=2,
-        start_time_seconds="0",
-        time_seconds="1",
+        uuid="GPU-00", start_energy_millijoules=1, energy_millijoules=2, start_time_seconds="0", time_seconds="1"
     )
     for socket, progress in (
         ("", Progress(gpus=(gpu,))),

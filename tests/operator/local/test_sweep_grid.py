@@ -73,9 +73,7 @@ def test_the_table_has_the_last_run_of_each_point_that_was_not_interrupted() -> 
 
 
 def test_an_attempt_at_a_point_has_its_batch_size_its_limit_and_no_stop() -> None:
-    spec = {
-        "batchSize": {"default": 64, "candidates": [16, 64], "learningRateScaling": "Linear", "policy": "Zeus"},
-    }
+    spec = {"batchSize": {"default": 64, "candidates": [16, 64], "learningRateScaling": "Linear", "policy": "Zeus"}}
     backend = ModelBackend(grid_job(job(**spec, output={"directory": "/models"})))
     seeds: dict[int, set[str]] = {}
     for index, point in enumerate(Grid((16, 64, 128), (100, None), 2).points()):

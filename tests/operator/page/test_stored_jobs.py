@@ -39,9 +39,7 @@ def test_the_version_of_a_job_changes_with_its_settings(small: Store) -> None:
     assert version_of(jobs) != before
 
 
-def test_an_attempt_of_any_uid_changes_a_job_without_an_object_and_the_uid_that_ran_last_is_shown(
-    empty: Store,
-) -> None:
+def test_an_attempt_of_any_uid_changes_a_job_without_an_object_and_the_uid_that_ran_last_is_shown(empty: Store) -> None:
     # The job was deleted and made again, and its new uid comes first in the order of the text.
     ended = replace(RECORD, job_uid="b", recurrence=7, batch_size=16)
     again = replace(RECORD, job_uid="a", batch_size=64, finished_at=RECORD.finished_at + timedelta(days=1))

@@ -76,7 +76,7 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any)
     # The attempts of recurrence 1 are stacked.
     assert bars[2].get_y() == bars[1].get_height()
     assert [text.get_text() for text in above.get_legend().get_texts()] == [
-        *("8", "32", "64", "target missed", "default configuration"),
+        *("8", "32", "64", "target missed", "default configuration")
     ]
     # Recurrence 0 measured the limits of the default, 1 lost a trial, and six ran the learned batch size.
     shown = job_history.units.energy.interval_text(job_history.energy_savings.saved)

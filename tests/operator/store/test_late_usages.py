@@ -13,10 +13,7 @@ def test_a_later_usage_of_an_attempt_replaces_the_earlier_one(store: Store) -> N
     store.late_usages.record(LateUsage("job", 3, 1, 1300.0, 13.0))
     store.late_usages.record(LateUsage("job", 2, 0, 1.0, 2.0))
     store.late_usages.record(LateUsage("other", 3, 1, 7.0, 7.0))
-    assert store.late_usages.of_job("job") == (
-        LateUsage("job", 2, 0, 1.0, 2.0),
-        LateUsage("job", 3, 1, 1300.0, 13.0),
-    )
+    assert store.late_usages.of_job("job") == (LateUsage("job", 2, 0, 1.0, 2.0), LateUsage("job", 3, 1, 1300.0, 13.0))
 
 
 @pytest.mark.parametrize("joules", [-1.0, float("nan")])

@@ -68,8 +68,7 @@ def test_concurrent_writers_of_a_profile_leave_a_complete_one(store: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("measurements", "complaint"),
-    [((), "found no measurements"), (measured(100, 200, 100), "found 100 W twice")],
+    ("measurements", "complaint"), [((), "found no measurements"), (measured(100, 200, 100), "found 100 W twice")]
 )
 def test_an_invalid_profile_is_rejected_and_the_older_one_stays(
     store: Store, measurements: tuple[PowerMeasurement, ...], complaint: str

@@ -10,12 +10,7 @@ import httpx
 import pytest
 from kubernetes.client import ApiClient
 
-from support.databases.postgresql_server import (
-    PASSWORD,
-    PostgreSqlPrograms,
-    postgresql_folder,
-    serving_postgresql,
-)
+from support.databases.postgresql_server import PASSWORD, PostgreSqlPrograms, postgresql_folder, serving_postgresql
 from support.load_aware_clock import LoadAwareClock
 from wattloop.errors import OperationError
 from wattloop_operator.factory import Factory

@@ -136,10 +136,7 @@ def test_all_gpus_of_all_pods_share_a_batch(
     spec = {"template": {"spec": {"containers": [container]}}} | (
         {} if parallelism is None else {"parallelism": parallelism}
     )
-    job = make_job(
-        template={"spec": spec},
-        batchSize={"default": 64, "candidates": [64], "scope": scope},
-    )
+    job = make_job(template={"spec": spec}, batchSize={"default": 64, "candidates": [64], "scope": scope})
     read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
     assert (read.batch_size, read.per_device_batch_size) == (together, each)
 
@@ -214,11 +211,7 @@ def test_a_pod_gets_what_its_reporting_source_needs_and_no_more(
     ],
 )
 def test_a_training_with_the_client_knows_the_termination_message_of_its_container(
-    source: str,
-    url: str,
-    paths: list[str],
-    make_job: Callable[..., RecurringTrainingJob],
-    recurrence_of: RecurrenceOf,
+    source: str, url: str, paths: list[str], make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     own = {"name": "second", "image": "train:1", "terminationMessagePath": "/run/own"}
     pod = {"containers": [{"name": "train", "image": "train:1"}, own]}
@@ -263,11 +256,7 @@ def test_the_agents_socket_is_mounted_if_there_are_agents(
 
 @pytest.mark.parametrize(
     ("given", "limit", "policy"),
-    [
-        ({}, 0, True),
-        ({"backoffLimit": 3}, 3, False),
-        ({"podFailurePolicy": {"rules": []}}, 0, False),
-    ],
+    [({}, 0, True), ({"backoffLimit": 3}, 3, False), ({"podFailurePolicy": {"rules": []}}, 0, False)],
 )
 def test_a_job_does_not_retry_unless_the_user_sets_it(
     given: dict[str, Any],

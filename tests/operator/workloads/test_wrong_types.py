@@ -47,13 +47,7 @@ RAY_JOB = {
         "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 1, "template": POD}],
     }
 }
-OTHERS = {
-    "TrainSet": JOB_SET,
-    "JobSet": JOB_SET,
-    "PyTorchJob": PYTORCH_JOB,
-    "TrainJob": TRAIN_JOB,
-    "RayJob": RAY_JOB,
-}
+OTHERS = {"TrainSet": JOB_SET, "JobSet": JOB_SET, "PyTorchJob": PYTORCH_JOB, "TrainJob": TRAIN_JOB, "RayJob": RAY_JOB}
 API_VERSIONS = {
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "PyTorchJob": "kubeflow.org/v1",

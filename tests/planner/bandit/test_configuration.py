@@ -94,10 +94,7 @@ def test_a_parameter_changes_the_cost_of_an_epoch_much_less_than_the_epochs() ->
 
 @pytest.mark.parametrize(
     ("candidates", "default", "message"),
-    [
-        (("0.1", "1e-1"), "0.1", "occurs twice"),
-        (("a", "b"), "c", "the default c is not one of its candidates"),
-    ],
+    [(("0.1", "1e-1"), "0.1", "occurs twice"), (("a", "b"), "c", "the default c is not one of its candidates")],
 )
 def test_invalid_candidates_are_refused(candidates: tuple[str, ...], default: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

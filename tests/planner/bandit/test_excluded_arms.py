@@ -58,9 +58,7 @@ def test_the_incumbent_falls_back_to_the_cheapest_arm_that_is_left(
     assert (arm.pruned, arm.note) == (True, "its final metric falls short of the default's")
 
 
-def test_a_cheaper_arm_that_may_not_run_is_no_reason_for_trials(
-    context_after: Callable[..., DecisionContext],
-) -> None:
+def test_a_cheaper_arm_that_may_not_run_is_no_reason_for_trials(context_after: Callable[..., DecisionContext]) -> None:
     """Neither an excluded arm nor one that crashed too often counts as a saving that a trial may give."""
     runs = [(64, 200.0, Outcome.REACHED), (32, 100.0, Outcome.REACHED), (16, 40.0, Outcome.REACHED)] * 4
     policy = policy_named("thompsonSampling")

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.policy import (
-    ChoiceKind,
-    Decision,
-    DecisionContext,
-    NoFeasibleArmError,
-    PartialObservation,
-)
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, NoFeasibleArmError, PartialObservation
 from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
@@ -32,17 +26,7 @@ def run(
 ) -> Observation:
     """A run with a measured epoch energy and 1 s per epoch."""
     observation = Observation(
-        recurrence,
-        0,
-        size,
-        outcome,
-        epochs,
-        epochs * epoch_energy,
-        epochs * 1.0,
-        100.0,
-        "A",
-        epoch_energy,
-        1.0,
+        recurrence, 0, size, outcome, epochs, epochs * epoch_energy, epochs * 1.0, 100.0, "A", epoch_energy, 1.0
     )
     return replace(observation, **more)
 

@@ -12,13 +12,7 @@ from wattloop_planner.observations import Outcome
 Run = tuple[int, float, Outcome]
 CRASHED, EXHAUSTED, REACHED, STOPPED = Outcome.CRASHED, Outcome.EXHAUSTED, Outcome.REACHED, Outcome.STOPPED
 ContextAfter = Callable[..., DecisionContext]
-PRUNED: list[Run] = [
-    (16, 10, REACHED),
-    (8, 30, STOPPED),
-    (32, 14, REACHED),
-    (16, 12, REACHED),
-    (32, 14, REACHED),
-]
+PRUNED: list[Run] = [(16, 10, REACHED), (8, 30, STOPPED), (32, 14, REACHED), (16, 12, REACHED), (32, 14, REACHED)]
 
 
 def test_zeus_starts_with_the_default_without_a_stop(context_after: ContextAfter) -> None:
@@ -49,9 +43,7 @@ def test_a_failed_run_counts_with_its_cost_in_the_sampling_stage_as_published(co
     assert arms[0] == GaussianArm(16, 3, -14.0, pytest.approx(3 / (56 / 3)))
 
 
-def test_a_result_of_another_size_does_not_advance_pruning_but_counts_as_a_reward(
-    context_after: ContextAfter,
-) -> None:
+def test_a_result_of_another_size_does_not_advance_pruning_but_counts_as_a_reward(context_after: ContextAfter) -> None:
     beside: Run = (16, 14, REACHED)
     runs = [PRUNED[0], beside, *PRUNED[1:]]
     assert ZeusPolicy().state(context_after((8, 16, 32), 16, runs[:2])).next_batch_size == 8

@@ -51,18 +51,8 @@ CASES = {
         [16, 32],
         Pruning(None, ()),
     ),
-    "the smallest is the default: nothing below": (
-        8,
-        [(5, ok), (9, no), (5, ok)],
-        [8, 16, 8],
-        Pruning(None, (8,)),
-    ),
-    "the largest is the default: nothing above": (
-        64,
-        [(5, ok), (9, no), (5, ok)],
-        [64, 32, 64],
-        Pruning(None, (64,)),
-    ),
+    "the smallest is the default: nothing below": (8, [(5, ok), (9, no), (5, ok)], [8, 16, 8], Pruning(None, (8,))),
+    "the largest is the default: nothing above": (64, [(5, ok), (9, no), (5, ok)], [64, 32, 64], Pruning(None, (64,))),
     "a tie: the one tried first starts the second round": (
         32,
         [(5, ok), (5, ok), (9, no), (5, ok)],

@@ -74,10 +74,7 @@ def test_equal_rows_are_merged_with_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "note"),
     [
-        (
-            "0,forward,1410,0.1,5\n",
-            "one frequency only (1410 MHz, line 2), so it cannot be slowed down",
-        ),
+        ("0,forward,1410,0.1,5\n", "one frequency only (1410 MHz, line 2), so it cannot be slowed down"),
         (
             "0,forward,1410,0.12,5\n0,forward,1395,0.1,4\n",
             "the highest frequency (1410 MHz, line 2) is not the fastest (1395 MHz, line 3)",

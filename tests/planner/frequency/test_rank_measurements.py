@@ -38,10 +38,7 @@ def measured(rank: str, time: float, energy: float | None, error: float | None =
     return ClockMeasurement(rank, 0, "forward", 1410, time, energy, *errors)
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.5, 2.0), st.floats(1e-4, 0.1)), min_size=1, max_size=8),
-    st.floats(0.1, 1e3),
-)
+@given(st.lists(st.tuples(st.floats(0.5, 2.0), st.floats(1e-4, 0.1)), min_size=1, max_size=8), st.floats(0.1, 1e3))
 def test_the_mean_is_between_the_values_and_scales_with_the_unit(
     found: list[tuple[float, float]], scale: float
 ) -> None:

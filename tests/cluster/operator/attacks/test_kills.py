@@ -15,13 +15,7 @@ from support.control_plane.fatal_requests import FATAL_REQUESTS, FatalRequests
 from support.control_plane.fixtures import Ended, MakeJob, Train
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
-from support.control_plane.objects import (
-    JOB,
-    RECURRING_TRAINING_JOB,
-    TRAINING_RECURRENCE,
-    get_object,
-    list_objects,
-)
+from support.control_plane.objects import JOB, RECURRING_TRAINING_JOB, TRAINING_RECURRENCE, get_object, list_objects
 from support.control_plane.training import Training
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request

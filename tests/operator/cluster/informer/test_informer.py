@@ -87,11 +87,7 @@ class Followed:
         self.enqueued: list[JobKey] = []
         kinds = tuple(kind for kind in watched_kinds(self.cache) if kind.resource == JOBS)
         self.dispatcher = EventDispatcher(
-            kinds,
-            enqueue=self._enqueue,
-            job_deleted=lambda *_: None,
-            heartbeat=lambda _: None,
-            all_listed=lambda: None,
+            kinds, enqueue=self._enqueue, job_deleted=lambda *_: None, heartbeat=lambda _: None, all_listed=lambda: None
         )
         transport = HttpTransport(client)
         self.informer = Informer(ClusterApi(transport), transport.watch, kinds[0], self.dispatcher, clock=clock)
