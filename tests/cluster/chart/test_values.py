@@ -26,6 +26,11 @@ OPERATOR = "spec.template.spec.containers[operator]"
 POWER_CONTROLLER = "spec.template.spec.containers[power-controller]"
 MONITOR = "spec.template.spec.containers[monitor]"
 POD = "spec.template.spec"
+DATABASE_URL = f"{OPERATOR}.env[WATTLOOP_DATABASE].valueFrom.secretKeyRef"
+REPORT_URL = f"{OPERATOR}.args[--report-url]"
+REPORT_AUTHORITY = "--report-certificate-authority"
+AUTHORITY = f"{POD}.volumes[reporting].projected.sources[1].configMap.name"
+CERTIFICATE = f"{POD}.volumes[reporting-certificate].secret.secretName"
 ENDPOINT = "spec.podMetricsEndpoints[0].interval"
 UI = "spec.template.spec.containers[ui]"
 SEEN = {"ui.enabled": True}
@@ -116,44 +121,16 @@ TABLE: list[Row] = [
         "database.postgresql.secretName",
         "db",
         "Deployment",
-        f"{OPERATOR}.env[WATTLOOP_DATABASE].valueFrom.secretKeyRef",
+        DATABASE_URL,
         {"name": "db", "key": "url"},
         {"database.type": "postgresql"},
     ),
-    (
-        "database.postgresql.secretKey",
-        "uri",
-        "Deployment",
-        f"{OPERATOR}.env[WATTLOOP_DATABASE].valueFrom.secretKeyRef.key",
-        "uri",
-        POSTGRESQL,
-    ),
-    (
-        "reporting.url",
-        "https://x.example/a",
-        "Deployment",
-        f"{OPERATOR}.args[--report-url]",
-        "--report-url=https://x.example/a",
-        {},
-    ),
-    (
-        "reporting.tls.mode",
-        "none",
-        "Deployment",
-        f"{OPERATOR}.args[--report-url]",
-        f"--report-url=http://{SERVICE}",
-        {},
-    ),
+    ("database.postgresql.secretKey", "uri", "Deployment", f"{DATABASE_URL}.key", "uri", POSTGRESQL),
+    ("reporting.url", "https://x.example/a", "Deployment", REPORT_URL, "--report-url=https://x.example/a", {}),
+    ("reporting.tls.mode", "none", "Deployment", REPORT_URL, f"--report-url=http://{SERVICE}", {}),
     ("reporting.tls.mode", "none", "Certificate", "", ABSENT, {}),
     ("reporting.tls.mode", "secret", "Certificate", "", ABSENT, {"reporting.tls.secretName": "own"}),
-    (
-        "reporting.tls.secretName",
-        "tls",
-        "Deployment",
-        f"{POD}.volumes[reporting-certificate].secret.secretName",
-        "tls",
-        {},
-    ),
+    ("reporting.tls.secretName", "tls", "Deployment", CERTIFICATE, "tls", {}),
     (
         "reporting.tls.authorityKey",
         "a.crt",
@@ -162,22 +139,8 @@ TABLE: list[Row] = [
         "--report-certificate-authority=/etc/wattloop/reporting/a.crt",
         OWN_CERTIFICATE,
     ),
-    (
-        "reporting.tls.agentConfigMap",
-        "corporate",
-        "DaemonSet",
-        f"{POD}.volumes[reporting].projected.sources[1].configMap.name",
-        "corporate",
-        OWN_CERTIFICATE,
-    ),
-    (
-        "reporting.tls.agentConfigMap",
-        "corporate",
-        "DaemonSet",
-        f"{POD}.volumes[reporting].projected.sources[1].configMap.name",
-        "corporate",
-        {},
-    ),
+    ("reporting.tls.agentConfigMap", "corporate", "DaemonSet", AUTHORITY, "corporate", OWN_CERTIFICATE),
+    ("reporting.tls.agentConfigMap", "corporate", "DaemonSet", AUTHORITY, "corporate", {}),
     ("reporting.tls.agentConfigMap", "corporate", "Certificate/agent", "", ABSENT, {}),
     ("reporting.tls.certManager.issuer.name", "one", "Certificate", "spec.issuerRef.name", "one", {}),
     ("reporting.tls.certManager.issuer.kind", "C", "Certificate", "spec.issuerRef.kind", "C", {}),
@@ -187,14 +150,7 @@ TABLE: list[Row] = [
     ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
     ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", READ),
     ("metrics.podMonitor.labels", LABELS, "PodMonitor/operator", "metadata.labels.team", "trains", MONITORED),
-    (
-        "metrics.podMonitor.interval",
-        "5s",
-        "PodMonitor/operator",
-        "spec.podMetricsEndpoints[0].interval",
-        "5s",
-        MONITORED,
-    ),
+    ("metrics.podMonitor.interval", "5s", "PodMonitor/operator", ENDPOINT, "5s", MONITORED),
     ("tariff", PRICE, "Deployment/operator", f"{OPERATOR}.args[--tariff]", TARIFF_FILE, {}),
     ("tariff", PRICE, "Deployment/ui", f"{UI}.args[--tariff]", TARIFF_FILE, SEEN),
     ("tariff", PRICE, "ConfigMap/operator", "data", {"tariff.yaml": 'currency: EUR\nperKilowattHour: "0.25"\n'}, {}),
