@@ -10,6 +10,7 @@ import pytest
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.fixtures import Wattloop
 from support.control_plane.kubeconfig import write_kubeconfig
+from support.recurrence_objects import recurrence_object
 from wattloop.commands.main import EXIT_FAILURE, EXIT_USAGE
 
 pytestmark = pytest.mark.usefixtures("crds")
@@ -29,30 +30,10 @@ JOB: dict[str, Any] = {
 
 
 def recurrence(uid: str, index: int, batch_size: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "wattloop.dev/v1alpha1",
-        "kind": "TrainingRecurrence",
-        "metadata": {"name": f"digits-{uid[:4]}-{index}"},
-        "spec": {
-            "jobRef": {"name": "digits", "uid": uid},
-            "index": index,
-            "attempt": 0,
-            "slot": str(index),
-            "scheduledTime": "2026-03-01T00:00:00Z",
-            "batchSize": batch_size,
-            "maxEpochs": 100,
-            "target": {"metric": "accuracy", "threshold": "0.97"},
-            "learningRateScale": "1",
-            "energyWeightPercent": 100,
-            "decision": {
-                "policy": "ThompsonSampling",
-                "kind": "Trial",
-                "reason": "every batch size is tried",
-                "seed": "1",
-                "digest": "none",
-            },
-        },
-    }
+    name, spec = f"digits-{uid[:4]}-{index}", {"index": index, "slot": str(index), "batchSize": batch_size}
+    weighs, target = {"energyWeightPercent": 100}, {"target": JOB["spec"]["objective"]["target"]}
+    body = recurrence_object(name, jobRef={"name": "digits", "uid": uid}, **spec, **weighs, **target)
+    return body | {"metadata": {"name": name}}
 
 
 def ended(energy_joules: str) -> str:
