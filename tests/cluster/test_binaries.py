@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -61,13 +60,6 @@ def test_a_built_program_has_its_version_and_is_reused(hello: Path) -> None:
 
 
 @needs_go
-def test_a_changed_go_sum_changes_the_key(hello: Path) -> None:
-    build.ensure(["hello"])
-    (hello / "go.sum").write_text("\n")
-    assert build.find("hello") is None
-
-
-@needs_go
 def test_concurrent_requests_share_one_build(hello: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build.ensure, [["hello"], ["hello"]])
@@ -77,33 +69,12 @@ def test_concurrent_requests_share_one_build(hello: Path, capfd: pytest.CaptureF
     assert re.search(r"^\[1 of 1 built, 0\.\d min\] hello: built hello v1\.2\.3 in", printed, re.MULTILINE)
 
 
-def test_progress_says_what_is_done_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = build.Progress(["etcd", "helm", "kubernetes"])
-    progress.report("etcd", "building etcd from 12 packages", now=True)
-    progress.report("etcd", "built etcd", ended=True)
-    progress.report("helm", "downloading", now=True)
-    assert re.sub(r"\d\.\d min", "", capsys.readouterr().err).splitlines() == [
-        "[0 of 3 built, ] etcd: building etcd from 12 packages; then helm, kubernetes",
-        "[1 of 3 built, ] etcd: built etcd; then helm, kubernetes",
-        "[1 of 3 built, ] helm: downloading; then kubernetes",
-    ]
-
-
 @needs_go
 def test_a_failed_build_reports_the_cause_and_leaves_nothing(hello: Path) -> None:
     (hello / "main.go").write_text("package main\n\nfunc main() { undefined() }\n")
     with pytest.raises(build.BuildFailedError, match="undefined: undefined"):
         build.ensure(["hello"])
     assert build.find("hello") is None
-
-
-@needs_go
-def test_the_remains_of_an_interrupted_build_are_removed(hello: Path) -> None:
-    path = build.ensure(["hello"])["hello"]
-    leftover = program(path.parent / ".building-interrupted" / "hello")
-    path.unlink()
-    assert build.ensure(["hello"])["hello"] == path
-    assert not leftover.exists()
 
 
 def test_assets_from_the_environment_take_precedence(
@@ -154,15 +125,3 @@ def test_a_build_of_the_same_sources_by_another_go_is_used(
     key = build._keyed_folder(HELLO, "go1.99-any")
     path = program(key / "hello")
     assert build.ensure(["hello"]) == {"hello": path}
-
-
-def test_an_unknown_name_is_a_usage_error() -> None:
-    answer = subprocess.run(
-        [sys.executable, build.__file__, "kube-nothing"], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 2
-    assert "unknown: kube-nothing; known are kube-apiserver" in answer.stderr
-
-
-def test_the_node_has_the_control_planes_version() -> None:
-    assert build.NODE_AGENTS.version == build.KUBERNETES.version

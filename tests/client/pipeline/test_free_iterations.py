@@ -46,13 +46,6 @@ def test_each_cycle_has_one_block_in_its_middle_and_its_measured_iterations_surr
         assert ends == [before, before + block - 1]
 
 
-@given(schedules(), st.integers(0, 3_000))
-def test_the_share_is_that_of_the_cycles(free: FreeIterations, whole: int) -> None:
-    count = free.early_cycles * free.early_cycle + whole % 20 * free.cycle
-    found = sum(free.part(number).is_free for number in range(count))
-    assert found == free.block * (free.early_cycles + whole % 20)
-
-
 def choice(state: DirectiveState) -> ClockChoice:
     """The clocks of a rank that may hold all that a directive gives."""
     chosen = ClockChoice(state, InstructionSequence((Instruction.of("forward:0:0"),)), lambda *_: None)

@@ -72,27 +72,6 @@ def test_the_stated_interval_contains_the_exact_energy_of_an_instruction_about_a
     assert abs(statistics.mean(relative)) < 0.03
 
 
-@pytest.mark.parametrize(
-    "case", exhaustive_after(["instructions of 50 ms", "instructions of 200 ms", "the first stage"])
-)
-def test_the_energy_of_an_instruction_is_within_a_percent(case: str) -> None:
-    rank, count, counter = CASES[case]
-    for seed in range(5):
-        for kind, each in by_kind(measured(rank, count, seed, counter)).items():
-            assert each.energy_joules == pytest.approx(rank.joules(kind), rel=0.02)
-            assert each.time_seconds == pytest.approx(rank.seconds[kind], rel=0.01)
-            assert each.energy_error_joules is not None
-            assert each.energy_error_joules < 0.01 * rank.joules(kind)
-
-
-def test_the_blocking_power_is_measured() -> None:
-    for seed in range(5):
-        found = measured(RankOfPipeline(), 15, seed, {}).blocking()
-        assert found is not None
-        assert found.value == pytest.approx(90.0, rel=0.03)
-        assert abs(found.value - 90.0) < 3 * found.error
-
-
 def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart() -> None:
     """Forward and backward fill each step of the counter in the same proportion."""
     gpu = SyntheticGpu(1)

@@ -50,14 +50,6 @@ def test_every_instruction_runs_at_its_clock_from_the_second_iteration_on(node: 
     assert locked(node) == [None, None]
 
 
-def test_with_given_instructions_the_first_iteration_runs_under_the_plan(node: SimulatedNode) -> None:
-    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-    pipeline = Pipeline(stage=0, stages=1, microbatches=2, plan=CLOCKS, instructions=STEPS, environment=environment)
-    iterate(pipeline, node)
-    pipeline.close()
-    assert locked(node) == [None, None]
-
-
 def test_a_rank_uses_its_own_gpu_alone(node: SimulatedNode) -> None:
     environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
     with (

@@ -101,16 +101,6 @@ def test_a_run_names_itself_and_numbers_its_reports(report_server: ReportServer)
     assert [(report["process"], report["sequence"]) for report in report_server.reports] == sent
 
 
-def test_a_run_ends_at_its_target(report_server: ReportServer) -> None:
-    with Run(environment=variables(report_server.url)) as run:
-        for epoch in run.epochs():
-            run.report(metric=0.5 + epoch / 5)
-    assert run.reached
-    assert run.completed_epochs == 3
-    last = report_server.reports[-1]
-    assert (last["epoch"], last["metric"], last["evaluations"], last["finished"]) == (3, 0.9, 3, True)
-
-
 def test_a_target_is_reached_by_consecutive_evaluations(report_server: ReportServer) -> None:
     environment = variables(report_server.url, WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS="2")
     metrics = [0.95, 0.1, 0.95, 0.95, 0.95]

@@ -1,8 +1,5 @@
 """Late usages on both databases: the latest of an attempt counts."""
 
-import pytest
-
-from wattloop.errors import InputError
 from wattloop_operator.store import LateUsage, Store
 
 LATE_USAGE = LateUsage("job", 3, 1, 1200.0, 12.0)
@@ -14,9 +11,3 @@ def test_a_later_usage_of_an_attempt_replaces_the_earlier_one(store: Store) -> N
     store.late_usages.record(LateUsage("job", 2, 0, 1.0, 2.0))
     store.late_usages.record(LateUsage("other", 3, 1, 7.0, 7.0))
     assert store.late_usages.of_job("job") == (LateUsage("job", 2, 0, 1.0, 2.0), LateUsage("job", 3, 1, 1300.0, 13.0))
-
-
-@pytest.mark.parametrize("joules", [-1.0, float("nan")])
-def test_an_invalid_energy_is_rejected(joules: float) -> None:
-    with pytest.raises(InputError, match=r"late usage of job job, recurrence 3, attempt 1"):
-        LateUsage("job", 3, 1, joules, 12.0)

@@ -25,12 +25,6 @@ def recurrence(**replaced: object) -> dict[str, Any]:
     return body | replaced
 
 
-def test_an_object_is_read_as_it_was_created(store: Store) -> None:
-    created = store.objects.create(KIND, "team", "digits-0", {"spec": {"batchSize": 32}})
-    assert store.objects.get(KIND, "team", "digits-0") == created
-    assert created.body == {"spec": {"batchSize": 32}}
-
-
 def test_only_objects_of_the_kind_and_of_the_namespaces_and_names_are_read(store: Store) -> None:
     for kind, namespace, name in (
         (KIND, "a", "x"),
@@ -108,27 +102,6 @@ def test_a_stale_write_is_rejected(store: Store) -> None:
     with pytest.raises(ObjectConflictError):
         store.objects.delete(KIND, "team", "digits-0", expected_version=read.resource_version)
     assert store.objects.get(KIND, "team", "digits-0") == current
-
-
-def test_concurrent_counting_loses_no_increment(store: Store) -> None:
-    store.objects.create(KIND, "team", "counter", {"count": 0})
-
-    def count_one(_: int) -> None:
-        while True:
-            read = store.objects.get(KIND, "team", "counter")
-            assert read is not None
-            more = {"count": read.body["count"] + 1}
-            try:
-                store.objects.replace(KIND, "team", "counter", more, expected_version=read.resource_version)
-            except ObjectConflictError:
-                continue
-            return
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(count_one, range(20)))
-    stored = store.objects.get(KIND, "team", "counter")
-    assert stored is not None
-    assert stored.body == {"count": 20}
 
 
 def test_an_object_that_is_created_again_gets_a_new_version(store: Store) -> None:

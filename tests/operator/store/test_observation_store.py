@@ -26,12 +26,6 @@ on_a_database = settings(
 )
 
 
-def test_a_record_is_new_once(store: Store, observation: Make) -> None:
-    assert store.observations.record(observation()) is True
-    assert store.observations.record(observation()) is False
-    assert store.observations.of_job(observation().job_uid) == (observation(),)
-
-
 def test_a_second_record_that_differs_is_ignored_with_a_warning(
     store: Store, observation: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -42,12 +36,6 @@ def test_a_second_record_that_differs_is_ignored_with_a_warning(
     (message,) = caplog.messages
     assert "team/digits-0" in message
     assert "epochs (stored 2.0, ignored 9.0)" in message
-
-
-def test_a_repeated_record_gives_no_warning(store: Store, observation: Make, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        store.observations.record(observation())
-    assert caplog.messages == []
 
 
 attempts = st.tuples(st.integers(0, 3), st.integers(0, 2))

@@ -20,12 +20,6 @@ def test_a_profile_is_read_by_rising_limit(store: Store) -> None:
     assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(100, 150.5, 300))
 
 
-def test_recording_a_profile_twice_changes_nothing(store: Store) -> None:
-    for _ in range(2):
-        store.profiles.record(KEY, measured(100, 300))
-    assert store.profiles.of_job(KEY.job_uid) == (PowerProfileRecord(KEY, measured(100, 300)),)
-
-
 def test_a_newer_profile_replaces_the_older_one(store: Store) -> None:
     store.profiles.record(KEY, measured(100, 200, 300))
     store.profiles.record(KEY, measured(150, energy=7))

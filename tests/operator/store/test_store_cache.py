@@ -54,14 +54,6 @@ def test_known_records_stay_the_same_objects_when_one_is_added(store: Store) -> 
     assert cache.of_job("job-kept").records[0] is first
 
 
-def test_a_record_that_was_read_before_it_is_added_is_there_once(store: Store) -> None:
-    cache = StoreCache(store)
-    store.observations.record(record_of("job-once", 0, 0))
-    read = cache.of_job("job-once").records
-    cache.add(record_of("job-once", 0, 0))
-    assert cache.of_job("job-once").records == read
-
-
 def test_the_records_of_many_jobs_take_no_more_than_the_share_and_those_used_last_stay(store: Store) -> None:
     for job in range(6):
         for recurrence in range(10):

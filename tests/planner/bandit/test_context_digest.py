@@ -80,14 +80,3 @@ def test_the_digest_of_several_observations_never_changes() -> None:
 def test_every_field_of_a_target_changes_the_digest(name: str) -> None:
     other = replace(TARGET, **{name: changed(getattr(TARGET, name))})
     assert context_digest(replace(FULL_CONTEXT, target=other)) != context_digest(FULL_CONTEXT)
-
-
-@pytest.mark.parametrize("curve", [MetricCurve((1.0, 2.5), (0.5, 0.8)), MetricCurve((1.0, 2.0), (0.5, 0.75)), None])
-def test_another_curve_changes_the_digest(curve: MetricCurve | None) -> None:
-    other = replace(FULL_CONTEXT, observations=(replace(OBSERVATION, curve=curve),))
-    assert context_digest(other) != context_digest(FULL_CONTEXT)
-
-
-def test_the_last_bit_of_a_float_changes_the_digest() -> None:
-    other = replace(OBSERVATION, energy_joules=1000.0000000000001)
-    assert context_digest(replace(CONTEXT, observations=(other,))) != context_digest(CONTEXT)

@@ -69,24 +69,6 @@ def test_an_arm_that_seems_worse_by_more_than_the_margin_is_suspected() -> None:
     assert (result_of(certain).short.keys(), result_of(certain).suspected) == ({16}, set())
 
 
-def test_a_comparison_follows_when_the_runs_have_grown_by_a_quarter() -> None:
-    """After 5 runs, at 7: the sixth run alone excludes nothing."""
-    finals = runs(DEFAULT, 95.0, 96.0) + runs(32, 95.0, 96.0, 95.5)
-    far = [95.5, 60.0] + [60.0] * 40
-    excluded = [bool(result_of(finals + runs(32, *far[:count])).short) for count in range(len(far))]
-    assert not any(excluded[:2])
-    assert excluded[-1]
-
-
-@given(FINALS, MARGINS, st.booleans(), st.integers(-20, 20))
-def test_the_unit_of_the_metric_changes_no_verdict(
-    finals: list[tuple[int, float]], margin: float, maximize: bool, exponent: int
-) -> None:
-    unit = 2.0**exponent
-    scaled = result_of([(size, unit * metric) for size, metric in finals], unit * margin, maximize=maximize)
-    assert scaled.short.keys() == result_of(finals, margin, maximize=maximize).short.keys()
-
-
 @given(FINALS, MARGINS)
 def test_minimizing_is_maximizing_the_negative(finals: list[tuple[int, float]], margin: float) -> None:
     negative = [(size, -metric) for size, metric in finals]

@@ -107,11 +107,6 @@ def moved_knobs(one: Configuration, other: Configuration) -> int:
     return differing + (one.batch_size != other.batch_size)
 
 
-def test_the_default_configuration_runs_first() -> None:
-    decision = ThompsonSamplingPolicy().decide(context())
-    assert chosen(decision) == Configuration(256, (("learning_rate", "0.05"),))
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(SIZES), st.floats(0.02, 2.0), st.integers(0, 1000))
 def test_the_first_trials_move_one_knob(default: int, best: float, seed: int) -> None:

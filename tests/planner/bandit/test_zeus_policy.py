@@ -43,15 +43,6 @@ def test_a_failed_run_counts_with_its_cost_in_the_sampling_stage_as_published(co
     assert arms[0] == GaussianArm(16, 3, -14.0, pytest.approx(3 / (56 / 3)))
 
 
-def test_a_result_of_another_size_does_not_advance_pruning_but_counts_as_a_reward(context_after: ContextAfter) -> None:
-    beside: Run = (16, 14, REACHED)
-    runs = [PRUNED[0], beside, *PRUNED[1:]]
-    assert ZeusPolicy().state(context_after((8, 16, 32), 16, runs[:2])).next_batch_size == 8
-    assert ZeusPolicy().state(context_after((8, 16, 32), 16, runs)).arms[0] == GaussianArm(
-        16, 3, -12.0, pytest.approx(3 / (8 / 3))
-    )
-
-
 def test_the_window_keeps_the_last_rewards_of_each_arm(context_after: ContextAfter) -> None:
     runs = [*PRUNED, (16, 14, REACHED), (16, 18, REACHED)]
     arms = ZeusPolicy(window=2).state(context_after((8, 16, 32), 16, runs)).arms

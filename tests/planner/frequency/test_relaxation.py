@@ -1,7 +1,6 @@
 """The relaxation's frontier: comparison with HiGHS, and invariants."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.pipelines.random_pipelines import EXHAUSTIVE, options_of, problems,
 from support.pipelines.reference_solvers import LinearProgram, every_plan, longest_path
 from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.solver.relaxation import Relaxation, relax
@@ -61,17 +60,6 @@ def test_no_plan_lies_below_the_frontier_and_its_ends_are_plans(problem: Problem
         assert effective >= bound - 1e-9 * max(1.0, abs(effective))
     assert frontier.min_time_seconds == pytest.approx(min(time for time, _ in plans), rel=1e-12)
     assert frontier.effective_joules[0] == pytest.approx(min(effective for _, effective in plans), rel=1e-12, abs=1e-12)
-
-
-@randomly
-@given(problems())
-def test_the_frontier_is_convex_and_its_times_fall(problem: Problem) -> None:
-    frontier = relax(problem)
-    falls, rises = -np.diff(frontier.times_seconds), np.diff(frontier.effective_joules)
-    assert (falls > 0).all()
-    assert (rises > 0).all()
-    prices = rises / falls
-    assert (np.diff(prices) > -1e-6 * prices[1:]).all()
 
 
 @randomly
@@ -137,48 +125,6 @@ def test_every_breakpoint_of_many_frequencies_on_a_smooth_curve_equals_the_linea
     problem = pipeline_problem(graph, Profile("smooth", options), 75.0)
     assert min(len(kind.corners) for kind in problem.options) > 20
     assert_equals_linear_program(problem, 10_000 if EXHAUSTIVE or stages < 3 else 60)
-
-
-@randomly
-@given(problems(), st.sampled_from([1e-6, 0.25, 3.0, 1e4]), st.sampled_from([1e-3, 7.0, 1e5]))
-def test_scaling_times_and_energies_scales_the_frontier(
-    problem: Problem, time_factor: float, energy_factor: float
-) -> None:
-    options = {
-        key: tuple(
-            Option(o.frequency_megahertz, o.time_seconds * time_factor, o.energy_joules * energy_factor) for o in found
-        )
-        for key, found in problem.profile.options.items()
-    }
-    power = problem.blocking_power_watts * energy_factor / time_factor
-    scaled = relax(pipeline_problem(problem.graph, Profile("scaled", options), power))
-    frontier = relax(problem)
-    times = np.linspace(frontier.min_time_seconds, frontier.max_time_seconds, 7)
-    assert scaled.min_time_seconds == pytest.approx(frontier.min_time_seconds * time_factor, rel=1e-9)
-    inside = np.clip(times * time_factor, scaled.min_time_seconds, None)
-    assert scaled.bound_joules(inside) == pytest.approx(frontier.bound_joules(times) * energy_factor, rel=1e-7)
-
-
-@randomly
-@given(problems(), st.randoms(use_true_random=False))
-def test_renumbering_the_operations_changes_nothing(problem: Problem, random: object) -> None:
-    graph = problem.graph
-    new = list(range(graph.operations))
-    random.shuffle(new)  # type: ignore[attr-defined]
-    number = np.array(new, dtype=np.int32)
-    back = np.argsort(number)
-    renumbered = replace(
-        graph,
-        stage_of=graph.stage_of[back],
-        instruction_of=graph.instruction_of[back],
-        order=tuple(number[row] for row in graph.order),
-        befores=number[graph.befores],
-        afters=number[graph.afters],
-    )
-    other = relax(pipeline_problem(renumbered, problem.profile, problem.blocking_power_watts))
-    frontier = relax(problem)
-    assert other.times_seconds == pytest.approx(frontier.times_seconds, rel=1e-12)
-    assert other.effective_joules == pytest.approx(frontier.effective_joules, rel=1e-12, abs=1e-12)
 
 
 def edge_case(name: str) -> Problem:
