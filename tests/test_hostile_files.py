@@ -21,7 +21,7 @@ from wattloop.commands.main import main
 # Imported here once, and not in each child.
 for module in ("numpy", "rich.live", "wattloop_operator.local.live_view", "wattloop_operator.local.local_run"):
     importlib.import_module(module)
-for module in ("history_table", "history_sources"):
+for module in ("rows", "history_sources"):
     importlib.import_module(f"wattloop_operator.history.{module}")
 for module in ("pipeline_emulation", "plan_folder", "replayed_steps"):
     importlib.import_module(f"wattloop_research.command_line.{module}")

@@ -1,4 +1,4 @@
-"""Writes docs/reference/commands.md from the parsers of the subcommands."""
+"""Writes docs/reference/commands.md from the parsers of the subcommands, and api.md from the schemas of the API."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import api_page
+
 from wattloop.commands.contract import GROUP, subcommand_parser
 from wattloop.commands.main import EVERY_DAY, LABORATORY, SERVICES
 
-PAGE = Path(__file__).with_name("commands.md")
+FOLDER = Path(__file__).parent
 HEAD = """\
 <!-- Generated from the parsers of the commands by `make generate`; do not edit. -->
 # Commands
@@ -26,8 +28,8 @@ PARTS = {
 }
 
 
-def rendered() -> str:
-    """Return the text of the page."""
+def commands() -> str:
+    """The text of the page of the commands."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     parts = [HEAD]
     for part, names in PARTS.items():
@@ -77,17 +79,17 @@ def _text(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or only compare it if --check is given; return the exit code."""
-    parser = argparse.ArgumentParser(description="Generates the page of the commands.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is out of date")
-    check = parser.parse_args().check
-    text = rendered()
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        sys.stderr.write(f"{PAGE}: out of date; run make generate\n")
-        return 1
-    return 0
+    """Write the pages, or only compare them if --check is given; return the exit code."""
+    parser = argparse.ArgumentParser(description="Generates the pages of the commands and of the API.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
+    check, code = parser.parse_args().check, 0
+    for path, text in {FOLDER / "commands.md": commands(), FOLDER / "api.md": api_page.text()}.items():
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"{path}: out of date; run make generate\n")
+            code = 1
+    return code
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Generates what follows from the API: `python -m wattloop_operator.generated`.
 
-These are the CustomResourceDefinitions, the page of the API, and the OpenAPI descriptions of the reporting API and of
-the live page.
+These are the CustomResourceDefinitions, and the OpenAPI descriptions of the reporting API and of the live page.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from wattloop.files.atomic_write import open_atomic
-from wattloop_operator.api import reference
 from wattloop_operator.api.model import GROUP
 from wattloop_operator.api.schemas import KINDS, custom_resource_definition
 from wattloop_operator.page.page_app import openapi_text
@@ -24,14 +22,13 @@ from wattloop_operator.reporting import openapi
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
 # What matches and is not generated any more is out of date.
-PATTERNS = ("crds/*.yaml", "docs/reference/api.md", "docs/reference/*-api.json")
+PATTERNS = ("crds/*.yaml", "docs/reference/*-api.json")
 
 
 def rendered() -> dict[str, str]:
     """Return the text of each generated file by its path in the repository."""
     definitions = {f"crds/{GROUP}_{model.resource.plural}.yaml": custom_resource_definition(model) for model in KINDS}
     return {path: _as_yaml(definition) for path, definition in definitions.items()} | {
-        "docs/reference/api.md": reference.rendered(),
         "docs/reference/live-page-api.json": openapi_text(),
         "docs/reference/reporting-api.json": openapi.rendered(),
     }

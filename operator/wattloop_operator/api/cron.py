@@ -68,11 +68,7 @@ def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards:
     except (CronSimError, ValueError) as error:
         # Python itself raises ValueError for a digit outside ASCII and for thousands of digits.
         reason = str(error).lower() if isinstance(error, CronSimError) else "a number that cannot be parsed"
-        raise ScheduleError(
-            "schedule",
-            f"{shown(schedule)} ({reason})",
-            CRON_FORM,
-        ) from None
+        raise ScheduleError("schedule", f"{shown(schedule)} ({reason})", CRON_FORM) from None
 
 
 def check_schedule(schedule: str, zone_name: str) -> None:

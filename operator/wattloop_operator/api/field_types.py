@@ -83,9 +83,6 @@ def number_or_text(**schema: Any) -> dict[str, Any]:
 
     A structural schema has no type of both, so it states none, and refuses everything else. Rules in CEL do not see
     such a field.
-
-    Args:
-        schema: What a string must match.
     """
     nothing_else = {"maxItems": 0, "maxProperties": 0, "not": {"enum": [True, False, [], {}]}}
     return {"x-kubernetes-preserve-unknown-fields": True, **schema, **nothing_else}
@@ -98,8 +95,7 @@ Number = Annotated[
 """A number that a user writes, such as 0.76 or "0.76"; a `Decimal` in memory."""
 
 NonNegativeNumber = Annotated[
-    NonNegativeDecimalString,
-    WithJsonSchema(number_or_text(pattern=NON_NEGATIVE_DECIMAL_PATTERN, minimum=0, **_NUMBER)),
+    NonNegativeDecimalString, WithJsonSchema(number_or_text(pattern=NON_NEGATIVE_DECIMAL_PATTERN, minimum=0, **_NUMBER))
 ]
 """A `Number` of 0 or more."""
 

@@ -148,8 +148,7 @@ class FrequencyPlanStatus(PlanSaving):
         "none.",
     )
     planned_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Planned energy of it, in joules: one GPU of each stage, waiting included.",
+        default=None, description="Planned energy of it, in joules: one GPU of each stage, waiting included."
     )
     reason: str = Field(
         default="",

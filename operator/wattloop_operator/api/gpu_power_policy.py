@@ -13,10 +13,7 @@ from wattloop_operator.api.power_fields import Watts
 
 MAX_MEGAHERTZ = 20_000
 Megahertz = Annotated[int, Field(ge=1, le=MAX_MEGAHERTZ)]
-NodeLabels = Annotated[
-    dict[str, Annotated[str, Field(max_length=63)]],
-    Field(max_length=32),
-]
+NodeLabels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
 NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 ProductName = Annotated[str, Field(min_length=1, max_length=128)]
 

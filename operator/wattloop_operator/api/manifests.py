@@ -15,10 +15,14 @@ from wattloop.printable import printable
 from wattloop_operator.api.batch_size import wrong_parameters
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, closest, format_value, shortened
-from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
-from wattloop_operator.api.checks.schema_check import rule_problems, schema_problems
+from wattloop_operator.api.checks.schema_check import (
+    manifest_schema,
+    rule_problems,
+    schema_problems,
+    template_as_written,
+    with_defaults,
+)
 from wattloop_operator.api.cron import ScheduleError, check_schedule
-from wattloop_operator.api.earlier_fields import template_as_written
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.model import API_VERSION, GROUP
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -31,8 +35,8 @@ from wattloop_operator.api.template_checks import (
     wrong_job,
     wrong_type,
 )
-from wattloop_operator.api.template_spelling import misspelt
-from wattloop_operator.api.workload_checks.templates import wrong_workload
+from wattloop_operator.api.workload_checks.fields import misspelt
+from wattloop_operator.api.workload_checks.jobs import wrong_workload
 
 MAX_PROBLEMS = 200
 MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}

@@ -95,12 +95,7 @@ class ApiModel(BaseModel):
         rules: Validation rules across fields, included in the CustomResourceDefinition.
     """
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        extra="forbid",
-        frozen=True,
-    )
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def model_post_init(self, _context: Any, /) -> None:

@@ -104,6 +104,5 @@ class Objective(ApiModel):
     )
     target: JobTarget = Field(description="The metric value that completes a run.")
     max_epochs: Epochs = Field(
-        default=100,
-        description="Number of epochs after which a run ends even if it has not reached the target.",
+        default=100, description="Number of epochs after which a run ends even if it has not reached the target."
     )

@@ -77,11 +77,7 @@ class Power(ApiModel):
     """Power limits and clocks of the GPUs."""
 
     rules = (
-        Rule(
-            "(self.mode == 'Fixed') == has(self.watts)",
-            "watts with mode Fixed, and with no other mode",
-            ".watts",
-        ),
+        Rule("(self.mode == 'Fixed') == has(self.watts)", "watts with mode Fixed, and with no other mode", ".watts"),
         Rule(
             "(self.selector == 'MaxSlowdown') == has(self.maxSlowdownPercent)",
             "maxSlowdownPercent with selector MaxSlowdown, and with no other selector",

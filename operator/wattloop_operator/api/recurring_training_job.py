@@ -12,16 +12,7 @@ from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.cron import SCHEDULE_FORM, SCHEDULE_RULES, Schedule, TimeZone
 from wattloop_operator.api.field_types import DNS_LABEL_PATTERN, MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
-from wattloop_operator.api.model import (
-    API_VERSION,
-    SET,
-    ApiModel,
-    PrinterColumn,
-    Resource,
-    Rule,
-    Scope,
-    list_map,
-)
+from wattloop_operator.api.model import API_VERSION, SET, ApiModel, PrinterColumn, Resource, Rule, Scope, list_map
 from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective, ProgressDeadline
 from wattloop_operator.api.power_fields import Power
@@ -220,11 +211,7 @@ class RecurringTrainingJob(ApiModel):
                 "Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one", wide=True
             ),
             PrinterColumn(
-                "Batch",
-                ".status.recentRecurrences[0].batchSize",
-                "Batch size of the latest run",
-                "integer",
-                wide=True,
+                "Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer", wide=True
             ),
             PrinterColumn(
                 "Best", ".status.best.batchSize", "Batch size with the lowest expected cost", "integer", wide=True
@@ -279,6 +266,5 @@ class RecurringTrainingJob(ApiModel):
     metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: RecurringTrainingJobSpec = Field(description=SPEC)
     status: RecurringTrainingJobStatus = Field(
-        default=RecurringTrainingJobStatus(),
-        description="Observed state of the job: cost, savings, next run.",
+        default=RecurringTrainingJobStatus(), description="Observed state of the job: cost, savings, next run."
     )

@@ -157,9 +157,7 @@ class RecentRecurrence(ApiModel):
         max_length=32,
     )
     metric: str = Field(
-        default="",
-        description="Last value of the metric, with four digits. Empty if there was none.",
-        max_length=32,
+        default="", description="Last value of the metric, with four digits. Empty if there was none.", max_length=32
     )
     cost_saving_percent: DecimalString | None = Field(
         default=None,
@@ -220,9 +218,7 @@ class NextRecurrence(ApiModel):
         default=None, description="Upper bound of the central 90 % interval of savingPercent."
     )
     unknown: str = Field(
-        default="",
-        description="What is not known of the saving, and why. Empty if all of it is known.",
-        max_length=512,
+        default="", description="What is not known of the saving, and why. Empty if all of it is known.", max_length=512
     )
 
 

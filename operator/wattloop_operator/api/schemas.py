@@ -85,12 +85,7 @@ def custom_resource_definition(model: type[Kind]) -> dict[str, Any]:
 
 
 def _printer_column(column: PrinterColumn) -> dict[str, Any]:
-    entry = {
-        "name": column.name,
-        "type": column.type,
-        "jsonPath": column.path,
-        "description": column.description,
-    }
+    entry = {"name": column.name, "type": column.type, "jsonPath": column.path, "description": column.description}
     return entry | ({"priority": 1} if column.wide else {})
 
 

@@ -25,9 +25,6 @@ PRIORITY_LABEL = f"{KUEUE_PREFIX}priority-class"
 class PreservedObject:
     """A JSON object, kept as its text and parsed at each use: a parsed `[[[[` needs 45 times the memory of its text.
 
-    Args:
-        value: The object.
-
     Example:
         >>> PreservedObject({"parallelism": 2}).value
         {'parallelism': 2}

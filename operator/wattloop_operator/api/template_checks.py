@@ -33,13 +33,7 @@ NAMESPACE_FULL = (
 )
 NAMED = {"name": str}
 VARIABLE = {"name": str, "value": str}
-CONTAINER = {
-    "name": str,
-    "command": [str],
-    "args": [str],
-    "env": [VARIABLE],
-    "volumeMounts": [{"mountPath": str}],
-}
+CONTAINER = {"name": str, "command": [str], "args": [str], "env": [VARIABLE], "volumeMounts": [{"mountPath": str}]}
 # A mapping names the fields of an object that are checked, a list has the form of its items.
 POD_TEMPLATE: Mapping[str, Any] = {
     "metadata": {"labels": {}, "annotations": {}},
@@ -103,12 +97,7 @@ def exceeded_limit(template: Any) -> ExceededLimit | None:
 
 
 def full_namespace(others_bytes: int, own_bytes: int) -> ExceededLimit | None:
-    """Why a template has no room in its namespace; None if it has.
-
-    Args:
-        others_bytes: Bytes of the namespace's other templates.
-        own_bytes: Bytes of the template.
-    """
+    """Why a template has no room in its namespace; None if it has."""
     total = others_bytes + own_bytes
     if total <= MAX_NAMESPACE_TEMPLATE_BYTES:
         return None

@@ -88,21 +88,18 @@ class TrainingRecurrenceSpec(ApiModel):
     index: int = Field(description="Index of the recurrence, from 0.", ge=0)
     attempt: int = Field(description="Index of the attempt within the recurrence, from 0.", ge=0)
     slot: str = Field(
-        description="Scheduled time or run request that the recurrence was started for.",
-        min_length=1,
-        max_length=160,
+        description="Scheduled time or run request that the recurrence was started for.", min_length=1, max_length=160
     )
     scheduled_time: Time = Field(description="Time at which the recurrence was due.")
     batch_size: BatchSizeNumber = Field(description="Batch size of the training.")
     power_limit_watts: Watts | None = Field(
-        default=None,
-        description="Power limit to hold on each GPU, in watts. Absent if limits are measured or not set.",
+        default=None, description="Power limit to hold on each GPU, in watts. Absent if limits are measured or not set."
     )
     profile_power_limits: bool = Field(
         default=False, description="Whether the attempt measures power limits and then holds the best one."
     )
     max_epochs: Epochs = Field(
-        description="Number of epochs after which the attempt ends even if it has not reached the target.",
+        description="Number of epochs after which the attempt ends even if it has not reached the target."
     )
     target: Target = Field(description="Target, copied from the job's spec.")
     learning_rate_scale: NonNegativeDecimalString = Field(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from wattloop_operator.domain.tariff import Tariffs
     from wattloop_operator.history.job_history import JobHistory
+    from wattloop_operator.history.lines import Line
     from wattloop_operator.store import Store
 
 # Width of the table if the output is not a terminal.
@@ -31,12 +32,7 @@ FILE_COLUMNS = 160
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, optional_job: bool = False) -> None:
-    """Add JOB and the options that locate it.
-
-    Args:
-        parser: The parser of the command.
-        optional_job: Whether the command may do without JOB.
-    """
+    """Add JOB and the options that locate it."""
     parser.add_argument(
         "job",
         metavar="JOB",
@@ -205,11 +201,10 @@ def job_history(arguments: argparse.Namespace, tariffs: Tariffs | None = None) -
 
 def _write_list(arguments: argparse.Namespace) -> int:
     from wattloop.files.atomic_write import open_atomic
-    from wattloop_operator.history.focus import write_focus
-    from wattloop_operator.history.gpu_holders import HeldGpu, gpus_unknown, held_gpus, held_table
-    from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
-    from wattloop_operator.history.line_files import write_lines
-    from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages
+    from wattloop_operator.history.gpu_holders import GpuLine, gpus_unknown, held_gpus, held_table
+    from wattloop_operator.history.job_overview import JobLine, job_keys, overview_table, overviews
+    from wattloop_operator.history.lines import write_lines
+    from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages, write_focus
 
     tariffs = tariffs_of(arguments)
     with shown_store(arguments.database) as store, open_atomic(arguments.output) as stream:
@@ -218,13 +213,13 @@ def _write_list(arguments: argparse.Namespace) -> int:
         if arguments.format == "focus":
             write_focus(stream, month_usages(store, arguments.month, tariffs), arguments.month)
             return 0
-        found: tuple[type[Any], Sequence[Any], Callable[[Any], Table]]
+        found: tuple[type[Line], Sequence[Line], Callable[[Any], Table]]
         if arguments.gpus:
-            found = HeldGpu, held_gpus(store), held_table
+            found = GpuLine, held_gpus(store), held_table
         elif arguments.month is not None:
             found = MonthUsage, month_usages(store, arguments.month, tariffs), month_table
         else:
-            found = JobOverview, overviews(store, job_keys(store)), overview_table
+            found = JobLine, overviews(store, job_keys(store)), overview_table
         kind, lines, table = found
         if arguments.format == "table":
             console(stream, width=None if stream.isatty() else FILE_COLUMNS).print(table(lines))
@@ -239,8 +234,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop.files.atomic_write import open_atomic
     from wattloop_operator.history.cost_history import summary
     from wattloop_operator.history.energy_origin import energy_note
-    from wattloop_operator.history.history_table import table_of
-    from wattloop_operator.history.rows import rows_of, write_csv, write_json
+    from wattloop_operator.history.rows import rows_of, table_of, write_csv, write_json
 
     with job_history(arguments, tariffs_of(arguments)) as history:
         rows = rows_of(history)

@@ -224,11 +224,7 @@ def _as_json(name: str, found: ReadOutput) -> dict[str, object]:
         "passed_over_for_further_reasons": found.other_reasons,
         "notice": found.reading.unread_at_end or found.reading.doubt,
         "proposed_patterns": [
-            {
-                "pattern": each.pattern,
-                "reads": [_evaluation(read) for read in each.reads],
-                "reads_more": each.has_more,
-            }
+            {"pattern": each.pattern, "reads": [_evaluation(read) for read in each.reads], "reads_more": each.has_more}
             for each in found.proposed
         ],
     }

@@ -56,9 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument("--context", metavar="NAME", help="read the cluster of this kubeconfig context")
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="read the cluster of this file (default: $KUBECONFIG, else ~/.kube/config)",
+        "--kubeconfig", metavar="FILE", help="read the cluster of this file (default: $KUBECONFIG, else ~/.kube/config)"
     )
     parser.add_argument(
         *("-n", "--namespace"),

@@ -73,32 +73,17 @@ def _unchecked(results: dict[str, CheckResult]) -> list[str]:
 
 
 def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
+    valid = [
+        ({"source": file, "manifest": _title(manifest)}, manifest)
+        for file, result in results.items()
+        for manifest in result.valid
+    ]
     return {
         "problems": [dataclasses.asdict(problem) for result in results.values() for problem in result.problems],
-        "valid": [
-            {"source": file, "manifest": _title(manifest)}
-            for file, result in results.items()
-            for manifest in result.valid
-        ],
-        "not_supported": [
-            {"source": file, "manifest": _title(manifest), "reason": reason}
-            for file, result in results.items()
-            for manifest in result.valid
-            for reason in [not_supported(manifest)]
-            if reason
-        ],
-        "checked_in_part": [
-            {"source": file, "manifest": _title(manifest), "part": part}
-            for file, result in results.items()
-            for manifest in result.valid
-            if (part := _part(manifest))
-        ],
-        "warnings": [
-            {"source": file, "manifest": _title(manifest), "warning": each}
-            for file, result in results.items()
-            for manifest in result.valid
-            for each in _warnings(manifest)
-        ],
+        "valid": [name for name, _ in valid],
+        "not_supported": [name | {"reason": why} for name, each in valid if (why := not_supported(each))],
+        "checked_in_part": [name | {"part": part} for name, each in valid if (part := _part(each))],
+        "warnings": [name | {"warning": warning} for name, each in valid for warning in _warnings(each)],
         "skipped": [
             {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
         ],
@@ -113,7 +98,7 @@ def _verdict(manifest: Kind) -> str:
 def _part(manifest: Kind) -> str:
     """What of the workload of a job was checked, as text; empty if all of it was, or if it is no job."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-    from wattloop_operator.api.workload_checks.templates import checked_part
+    from wattloop_operator.api.workload_checks.jobs import checked_part
 
     return checked_part(manifest.spec.template) if isinstance(manifest, RecurringTrainingJob) else ""
 

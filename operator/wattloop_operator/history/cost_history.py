@@ -81,10 +81,11 @@ def saving_sentence(history: JobHistory) -> str:
         return f"{default} {unknown}"
     sentences = []
     if savings.latest:
+        count = len(savings.latest)
+        latest = "the latest one" if count == 1 else f"mean of the latest {count}"
         sentences.append(
-            f"A recurrence now uses {_mean_text(energy, units.energy)} in {_mean_text(time, units.time)} "
-            f"({_mean_of(len(savings.latest))}), and costs {saving_text(savings.latest_percent)} than in the default "
-            "configuration."
+            f"A recurrence now uses {_mean_text(energy, units.energy)} in {_mean_text(time, units.time)} ({latest}), "
+            f"and costs {saving_text(savings.latest_percent)} than in the default configuration."
         )
     sentences.append(default)
     if energy.learning is not None and time.learning is not None:
@@ -165,10 +166,6 @@ def _run_text(savings: JobSavings, unit: Unit) -> str:
 
 def _mean_text(savings: JobSavings, unit: Unit) -> str:
     return unit.text(fmean(each.paid or 0.0 for each in savings.latest))
-
-
-def _mean_of(recurrences: int) -> str:
-    return "the latest one" if recurrences == 1 else f"mean of the latest {recurrences}"
 
 
 def count_text(recurrences: int) -> str:

@@ -55,12 +55,7 @@ class EnergyOrigin(StrEnum):
 
 
 def origin_of_attempt(record: ObservationRecord | AttemptUsage, origin: str | None) -> str | None:
-    """The origin of one attempt's energy.
-
-    Args:
-        record: The attempt.
-        origin: The origin of its job's energies.
-    """
+    """The origin of one attempt's energy."""
     if record.attribution == Attribution.SHARED.value:
         return EnergyOrigin.SHARED
     if origin != EnergyOrigin.SIMULATED or not record.gpu_count:
@@ -84,11 +79,7 @@ REMEDIES = {
 
 
 def energy_note(origins: Sequence[str | None]) -> str:
-    """What a reader of these attempts' energies must know; empty if there is nothing.
-
-    Args:
-        origins: The origin of each attempt's energy.
-    """
+    """What a reader of these attempts' energies must know; empty if there is nothing."""
     counts = ((note, sum(each == origin for each in origins)) for origin, note in NOTES.items())
     return "; ".join(
         note if count == len(origins) else f"{note} ({count} of {len(origins)} attempts)"

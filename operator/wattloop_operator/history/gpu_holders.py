@@ -7,10 +7,10 @@ each GPU; the object of an attempt those of all together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
@@ -18,10 +18,11 @@ from wattloop.printable import printable
 from wattloop_operator.api.attempt_state import ProgressSummary
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.gpu_readings import GpuReadingStatus, RecentPower
+from wattloop_operator.domain.gpu_readings import RecentPower
 from wattloop_operator.domain.quantities import NONE, number_text
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_overview import JOB
+from wattloop_operator.history.lines import Line
 from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status
 from wattloop_operator.reconcile.attempt.progress_summary import summary_of
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
@@ -35,56 +36,34 @@ RUNS_PLAN = "Plan"
 NODE_SEPARATOR = ", "
 
 
-@dataclass(frozen=True)
-class HeldGpu:
-    """A GPU of a running attempt, or all of its GPUs if it does not report which they are.
+class GpuLine(Line):
+    """A GPU of a running attempt, or all of its GPUs if it does not report which they are."""
 
-    Attributes:
-        namespace: Namespace of the job.
-        job: Name of the job.
-        attempt: Name of the TrainingRecurrence that holds it.
-        node: Its node; those of all pods if it is not known on which it is.
-        gpu: UUID of the GPU; empty for all GPUs of the attempt.
-        gpus: Number of GPUs: 1, or that of the attempt.
-        product: Product name; empty if it is not known.
-        mean_power_watts: Mean power since the attempt began, up to its latest report; None before the first.
-        recent_power_watts: Mean power between the latest two reports of its process, or since it began; None if it is
-            not known.
-        recent_seconds: Time over which it is the mean, by the GPU's clock; None if that is not known.
-        recent_until: When the later of them was received; None if the power is not known.
-        limit_watts: Power limit that is held on each GPU; None if none is.
-        refused_limit: Why the limit that was requested last is not held; empty if it is.
-        frequency_plan: Name of the FrequencyPlan by which its clocks are held; empty if there is none.
-        since: When the attempt began.
-        until: When the attempt ends at the latest, and with it the limit; None if it has no deadline.
-    """
-
-    namespace: str
-    job: str
-    attempt: str
-    node: str
-    gpu: str
-    gpus: int
-    product: str
-    mean_power_watts: float | None
-    recent_power_watts: float | None
-    recent_seconds: float | None
-    recent_until: datetime | None
-    limit_watts: int | None
-    refused_limit: str
-    frequency_plan: str
-    since: datetime
-    until: datetime | None
+    namespace: str = Field(description="Namespace of the job.")
+    job: str = Field(description="Name of the job.")
+    attempt: str = Field(description="Name of the TrainingRecurrence that holds it.")
+    node: str = Field(description="Its node; those of all pods if it is not known on which it is.")
+    gpu: str = Field(description="UUID of the GPU; empty for all GPUs of the attempt.")
+    gpus: int = Field(description="Number of GPUs: 1, or that of the attempt.")
+    product: str = Field(description="Product name; empty if it is not known.")
+    mean_power_watts: float | None = Field(
+        description="Mean power since the attempt began, up to its latest report; null before the first."
+    )
+    recent_power_watts: float | None = Field(
+        description="Mean power between the latest two reports of its process, or since it began; null if not known."
+    )
+    recent_seconds: float | None = Field(description="Time over which it is the mean, by the GPU's clock.")
+    recent_until: datetime | None = Field(description="When the later of these reports was received.")
+    limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
+    refused_limit: str = Field(description="Why the limit that was requested last is not held; empty if it is.")
+    frequency_plan: str = Field(description="FrequencyPlan by which its clocks are held; empty if there is none.")
+    since: datetime = Field(description="When the attempt began.")
+    until: datetime | None = Field(description="When it ends at the latest; null if it has no deadline.")
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its attempt; one if it is known on which the GPU is."""
         return tuple(self.node.split(NODE_SEPARATOR))
-
-    def to_json(self) -> dict[str, Any]:
-        """The GPU as a JSON object with the names of the attributes."""
-        times = {name: getattr(self, name) for name in ("since", "until", "recent_until")}
-        return asdict(self) | {name: each and each.isoformat() for name, each in times.items()}
 
 
 def gpus_unknown(store: Store) -> str:
@@ -101,16 +80,18 @@ def gpus_unknown(store: Store) -> str:
     )
 
 
-def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
+def held_gpus(store: Store) -> tuple[GpuLine, ...]:
     """The GPUs of the running attempts that a database stores, by namespace and attempt.
 
     Raises:
         InputError: A stored object is invalid.
         OperationError: The database failed.
     """
-    bodies = [each for each in store.objects.list(RECURRENCE) if not _has_ended(each.body.get("status"))]
+    # Before an object is read as a model, its status may be anything.
+    statuses = ((each, each.body.get("status")) for each in store.objects.list(RECURRENCE))
+    bodies = [each for each, status in statuses if not (isinstance(status, dict) and status.get("result"))]
     running = store.objects.read_as(TrainingRecurrence, bodies)
-    found: list[HeldGpu] = []
+    found: list[GpuLine] = []
     for each in store.attempt_progress.attempts(running):
         job = store.objects.get_as(RecurringTrainingJob, each.metadata.namespace, each.spec.job_ref.name)
         deadline = None if job is None else job.spec.active_deadline_seconds
@@ -118,14 +99,9 @@ def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
     return tuple(found)
 
 
-def _has_ended(status: object) -> bool:
-    """Whether the status of an object, before it is read as a model, has a result."""
-    return isinstance(status, dict) and bool(status.get("result"))
-
-
 def gpus_of_attempt(
     recurrence: TrainingAttempt, active_deadline_seconds: int | None, unnamed_node: str
-) -> Iterator[HeldGpu]:
+) -> Iterator[GpuLine]:
     """The GPUs of an attempt without an outcome; none before it starts, since a queued attempt holds no GPU.
 
     Args:
@@ -151,10 +127,12 @@ def gpus_of_attempt(
         "until": None if deadline is None else since + timedelta(seconds=deadline),
     }
     for gpu in progress.gpus:
-        yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **_recent(gpu.recent), **shared)
+        seconds = float(gpu.used_seconds)
+        mean = gpu.used_millijoules / 1000 / seconds if seconds > 0 else None
+        yield GpuLine(gpu=gpu.uuid, gpus=1, mean_power_watts=mean, **_recent(gpu.recent), **shared)
     gpus = status.devices if usage is None else usage.devices
     if not progress.gpus and gpus:
-        yield HeldGpu(gpu="", gpus=gpus, **_powers(summary), **shared)
+        yield GpuLine(gpu="", gpus=gpus, **_powers(summary), **shared)
 
 
 def _recent(power: RecentPower | None) -> dict[str, Any]:
@@ -178,12 +156,7 @@ def _powers(summary: ProgressSummary | None) -> dict[str, Any]:
     }
 
 
-def _mean_power_watts(gpu: GpuReadingStatus) -> float | None:
-    seconds = float(gpu.used_seconds)
-    return gpu.used_millijoules / 1000 / seconds if seconds > 0 else None
-
-
-def held_table(gpus: Sequence[HeldGpu]) -> Table:
+def held_table(gpus: Sequence[GpuLine]) -> Table:
     """The GPUs as a table for the terminal."""
     table = Table(box=None, pad_edge=False)
     for name in ("node", "GPU", "held by"):

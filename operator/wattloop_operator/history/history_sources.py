@@ -29,7 +29,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs, tariff_of
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.store import JobObservations, ObservationRecord, Store
+from wattloop_operator.store import JobObservations, Store
 
 Model = TypeVar("Model", bound=ApiModel)
 
@@ -67,8 +67,8 @@ def stored_history(store: Store, selector: JobSelector, tariffs: Tariffs | None 
     """
     found = _find(store, selector)
     records, profiles = store.observations.of_job(found.job_uid), store.profiles.of_job(found.job_uid)
-    job = _job(store, found)
-    if job is not None:
+    job = store.objects.get_as(RecurringTrainingJob, found.namespace, found.job_name)
+    if job is not None and job.metadata.uid == found.job_uid:
         return JobHistory.of_job(job, records, profiles, tariff_of(found.namespace, job, tariffs))
     # The first attempt of a job ran its defaults.
     defaults = dict(records[0].parameters) if records else {}
@@ -95,21 +95,16 @@ def _find(store: Store, selector: JobSelector) -> JobObservations:
         raise UsageError(f"{store.name}: there are no recurrences of a job {name}; jobs with recurrences: {available}")
     if len({job.namespace for job in found}) > 1:
         raise UsageError(f"{store.name}: there are several jobs {name}; choose with --namespace: {_listed(found)}")
-    return max(found, key=lambda job: _last_end(store.observations.of_job(job.job_uid)))
-
-
-def _last_end(records: Sequence[ObservationRecord]) -> tuple[float, str]:
-    return max(((record.finished_at.timestamp(), record.job_uid) for record in records), default=(0.0, ""))
+    ends = {
+        job.job_uid: max((each.finished_at.timestamp() for each in store.observations.of_job(job.job_uid)), default=0.0)
+        for job in found
+    }
+    return max(found, key=lambda job: (ends[job.job_uid], job.job_uid))
 
 
 def _listed(jobs: Sequence[JobObservations]) -> str:
     names = sorted({f"{job.namespace}/{job.job_name}" for job in jobs})
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _job(store: Store, found: JobObservations) -> RecurringTrainingJob | None:
-    job = store.objects.get_as(RecurringTrainingJob, found.namespace, found.job_name)
-    return job if job is not None and job.metadata.uid == found.job_uid else None
 
 
 OR_A_DATABASE = "or read a database with --database URL"

@@ -1,17 +1,21 @@
-"""The history of one job: its records and profiles, and the settings to evaluate them with."""
+"""The history of one job: its records and profiles, the settings to evaluate them with, and its marks.
+
+A mark is where recurrences begin to train something else, or somewhere else.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from statistics import fmean
 from typing import Any, Self, TypeVar
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
-from wattloop_operator.domain.quantities import Units
+from wattloop_operator.domain.quantities import Units, target_text
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
@@ -26,6 +30,8 @@ from wattloop_operator.reconcile.learning.policy_configurations import default_v
 from wattloop_planner.bandit.configuration import Configuration
 
 Value = TypeVar("Value")
+# Enough to tell two images apart, as other tools show.
+DIGEST_CHARACTERS = 12
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,51 @@ def once_per_history(function: Callable[[JobHistory], Value]) -> Callable[[JobHi
         return value
 
     return derive
+
+
+class MarkKind(StrEnum):
+    """What is different from a recurrence on."""
+
+    TARGET = "target"
+    TEMPLATE = "template"
+    IMAGE = "image"
+    GPU = "GPU"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A change on the time line.
+
+    Attributes:
+        recurrence: Index of the first recurrence that differs from the ones before.
+        kind: What is different.
+        text: What it was and what it is, for a reader.
+    """
+
+    recurrence: int
+    kind: MarkKind
+    text: str
+
+
+@once_per_history
+def marks_of(history: JobHistory) -> tuple[Mark, ...]:
+    """The marks of a job, by rising index. A value that is not known is no change."""
+    latest: dict[MarkKind, str] = {}
+    marks = []
+    for record in history.records:
+        for kind, value in _identity(record):
+            if value and latest.get(kind, value) != value:
+                marks.append(Mark(record.recurrence, kind, f"{latest[kind]} → {value}"))
+            if value:
+                latest[kind] = value
+    return tuple(marks)
+
+
+def _identity(record: ObservationRecord) -> Iterator[tuple[MarkKind, str]]:
+    yield MarkKind.TARGET, target_text(record.target)
+    yield MarkKind.TEMPLATE, (record.template_digest or "")[:DIGEST_CHARACTERS]
+    yield MarkKind.IMAGE, (record.image_digest or "").partition(":")[2][:DIGEST_CHARACTERS]
+    yield MarkKind.GPU, f"{record.gpu_count} × {record.gpu_product}" if record.gpu_product else ""
 
 
 def _advice(job: RecurringTrainingJob) -> str:

@@ -6,98 +6,53 @@ cluster's job a database has only observations, so its state, its next start and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
+from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
-from wattloop.errors import InputError
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus, SavingName
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.quantities import NONE, Units, optional_float, saving_text
 from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.history.lines import Interval, Line
 from wattloop_operator.history.rows import outcome_text
 from wattloop_operator.store import Store
-from wattloop_planner.estimate import Estimate
 
 JOB = "RecurringTrainingJob"
 NO_JOB = "this database has only the observations of the job, as that of a cluster's operator"
 
 
-@dataclass(frozen=True)
-class JobOverview:
-    """One job.
+class JobLine(Line):
+    """A job in the list of jobs."""
 
-    Attributes:
-        namespace: Its namespace.
-        job: Its name.
-        state: Its state in one word, as it was written last; None if it is not known.
-        failure: Why its runs fail, as one word; empty if they do not.
-        why: What it waits for, or why nothing starts, as a sentence.
-        next_start: When its next recurrence starts; None if that is not known.
-        recurrence: Index of its latest recurrence that ended; None if none has.
-        batch_size: The batch size of its last attempt.
-        outcome: The result of that attempt.
-        energy_joules: Its energy over all attempts; None if it is not known.
-        time_seconds: Its time over all attempts; None if it is not known.
-        latest_cost_saving_percent: What the latest recurrences cost less than the default; None until known.
-        low_latest_cost_saving_percent: Lower end of its interval of 90 %.
-        high_latest_cost_saving_percent: Upper end of it.
-        saved_energy_joules: Energy saved so far, learning included; None until known.
-        low_saved_energy_joules: Lower end of its interval of 90 %.
-        high_saved_energy_joules: Upper end of it.
-        saved_time_seconds: Time saved so far, learning included; None until known.
-        low_saved_time_seconds: Lower end of its interval of 90 %.
-        high_saved_time_seconds: Upper end of it.
-    """
+    column_names: ClassVar[Mapping[str, str]] = {"name": "job"}
 
-    namespace: str
-    job: str
-    state: str | None = None
-    failure: str = ""
-    why: str = ""
-    next_start: datetime | None = None
-    recurrence: int | None = None
-    batch_size: int | None = None
-    outcome: str | None = None
-    energy_joules: float | None = None
-    time_seconds: float | None = None
-    latest_cost_saving_percent: float | None = None
-    low_latest_cost_saving_percent: float | None = None
-    high_latest_cost_saving_percent: float | None = None
-    saved_energy_joules: float | None = None
-    low_saved_energy_joules: float | None = None
-    high_saved_energy_joules: float | None = None
-    saved_time_seconds: float | None = None
-    low_saved_time_seconds: float | None = None
-    high_saved_time_seconds: float | None = None
-
-    @property
-    def latest_cost_saving(self) -> Estimate | None:
-        """What the latest recurrences cost less, in percent."""
-        return Estimate.if_known(
-            self.latest_cost_saving_percent, self.low_latest_cost_saving_percent, self.high_latest_cost_saving_percent
-        )
-
-    @property
-    def saved_energy(self) -> Estimate | None:
-        """Energy saved so far in joules."""
-        return Estimate.if_known(self.saved_energy_joules, self.low_saved_energy_joules, self.high_saved_energy_joules)
-
-    @property
-    def saved_time(self) -> Estimate | None:
-        """Time saved so far in seconds."""
-        return Estimate.if_known(self.saved_time_seconds, self.low_saved_time_seconds, self.high_saved_time_seconds)
-
-    def to_json(self) -> dict[str, Any]:
-        """The job as a JSON object with the names of the attributes."""
-        next_start = None if self.next_start is None else self.next_start.isoformat()
-        return {**asdict(self), "next_start": next_start}
+    namespace: str = Field(description="Namespace of the job.")
+    name: str = Field(description="Name of the job.")
+    state: str | None = Field(description="State in one word, as it was written last; null if it is not known.")
+    failure: str = Field(description="Why its runs fail, as one word; empty if they do not.")
+    why: str = Field(description="What it waits for, or why nothing starts.")
+    next_start: datetime | None = Field(description="When its next recurrence starts; null if that is not known.")
+    recurrence: int | None = Field(description="Index of its latest recurrence that ended; null if none has.")
+    batch_size: int | None = Field(description="The batch size of its last attempt.")
+    outcome: str | None = Field(description="The result of that attempt.")
+    energy_joules: float | None = Field(description="The energy of that recurrence; null if it is not known.")
+    time_seconds: float | None = Field(description="The time of that recurrence; null if it is not known.")
+    latest_cost_saving_percent: Interval | None = Field(
+        description="What the latest recurrences cost less than the default configuration; null until it is known."
+    )
+    saved_energy_joules: Interval | None = Field(
+        description="Energy saved so far, learning included; null until it is known."
+    )
+    saved_time_seconds: Interval | None = Field(
+        description="Time saved so far, learning included; null until it is known."
+    )
 
 
 def job_keys(store: Store) -> tuple[JobKey, ...]:
@@ -110,7 +65,7 @@ def job_keys(store: Store) -> tuple[JobKey, ...]:
     return tuple(JobKey(*each) for each in sorted(observed | set(store.objects.names(JOB))))
 
 
-def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
+def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobLine, ...]:
     """The overviews of some jobs of a database.
 
     Raises:
@@ -134,12 +89,12 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
     return tuple(found[name] for name in wanted if name in found)
 
 
-def units_of_jobs(jobs: Sequence[JobOverview]) -> Units:
+def units_of_jobs(jobs: Sequence[JobLine]) -> Units:
     """The units of a table of jobs: those of the recurrences that used most and took longest, as on a job's page."""
     return Units.of([each.energy_joules for each in jobs], [each.time_seconds for each in jobs])
 
 
-def overview_table(jobs: Sequence[JobOverview]) -> Table:
+def overview_table(jobs: Sequence[JobLine]) -> Table:
     """The jobs as a table for the terminal."""
     table, units = Table(box=None, pad_edge=False), units_of_jobs(jobs)
     for name in ("job", "state", "last result"):
@@ -149,25 +104,25 @@ def overview_table(jobs: Sequence[JobOverview]) -> Table:
     table.add_column("why", overflow="fold", ratio=1)
     for each in jobs:
         last = NONE if each.outcome is None else f"{each.recurrence}: {each.outcome}"
-        cells = (f"{each.namespace}/{each.job}", " ".join(filter(None, (each.state or NONE, each.failure))), last)
+        cells = (f"{each.namespace}/{each.name}", " ".join(filter(None, (each.state or NONE, each.failure))), last)
         figures = (
             units.energy.number(each.energy_joules),
-            saving_text(each.latest_cost_saving),
-            units.energy.interval_text(each.saved_energy),
-            units.time.interval_text(each.saved_time),
+            saving_text(each.latest_cost_saving_percent),
+            units.energy.interval_text(each.saved_energy_joules),
+            units.time.interval_text(each.saved_time_seconds),
         )
         table.add_row(*(Text(printable(cell)) for cell in (*cells, *figures, each.why)))
     return table
 
 
-def overview_of(job: RecurringTrainingJob) -> JobOverview:
+def overview_of(job: RecurringTrainingJob) -> JobLine:
     """The overview of a job, from its status."""
     status = job.status
     last = next((each for each in status.recent_recurrences if each.result is not None), None)
     ready = next((each for each in status.conditions if each.type == "Ready"), None)
-    return JobOverview(
-        job.metadata.namespace,
-        job.metadata.name,
+    return JobLine(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
         state=None if status.state is None else status.state.value,
         failure=status.failure,
         why=(ready.message if ready is not None else "") or start_text(job.spec),
@@ -177,36 +132,29 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         outcome=None if last is None or last.result is None else outcome_text(last.result.value),
         energy_joules=None if last is None else optional_float(last.gpu_energy_joules),
         time_seconds=None if last is None else optional_float(last.duration_seconds),
-        **_bounded("latest_cost_saving_percent", status, SavingName.LATEST_COST),
-        **_bounded("saved_energy_joules", status, SavingName.ENERGY),
-        **_bounded("saved_time_seconds", status, SavingName.TIME),
+        latest_cost_saving_percent=_saving(status, SavingName.LATEST_COST),
+        saved_energy_joules=_saving(status, SavingName.ENERGY),
+        saved_time_seconds=_saving(status, SavingName.TIME),
     )
 
 
-def unread_overview(key: JobKey, problem: InputError) -> JobOverview:
-    """The overview of a job that cannot be read."""
-    return JobOverview(key.namespace, key.name, why=str(problem))
+def unread_overview(key: JobKey, why: str, **known: Any) -> JobLine:
+    """The overview of a job that cannot be read, or of which only the last observation is known."""
+    named = {"namespace": key.namespace, "name": key.name, "failure": "", "why": why}
+    values: dict[str, Any] = {**dict.fromkeys(JobLine.model_fields), **named, **known}
+    return JobLine(**values)
 
 
-def _bounded(field: str, status: RecurringTrainingJobStatus, name: SavingName) -> dict[str, Any]:
-    """A saving of a status with both ends of its interval, as fields of an overview."""
+def _saving(status: RecurringTrainingJobStatus, name: SavingName) -> Interval | None:
     found = next((each for each in status.savings if each.name is name), None)
-    ends = (None,) * 3 if found is None else (found.low, found.value, found.high)
-    return {f"{end}{field}": optional_float(each) for end, each in zip(("low_", "", "high_"), ends, strict=True)}
+    return None if found is None else Interval.if_known(found.value, found.low, found.high)
 
 
-def _of_record(key: JobKey, last: ObservationRecord | None) -> JobOverview:
+def _of_record(key: JobKey, last: ObservationRecord | None) -> JobLine:
     if last is None:
-        return JobOverview(key.namespace, key.name, why=NO_JOB)
+        return unread_overview(key, NO_JOB)
     outcome = outcome_text(last.result)
-    return JobOverview(
-        key.namespace,
-        key.name,
-        why=NO_JOB,
-        recurrence=last.recurrence,
-        batch_size=last.batch_size,
-        outcome=outcome,
-    )
+    return unread_overview(key, NO_JOB, recurrence=last.recurrence, batch_size=last.batch_size, outcome=outcome)
 
 
 def start_text(spec: RecurringTrainingJobSpec) -> str:

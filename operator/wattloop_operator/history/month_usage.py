@@ -2,67 +2,68 @@
 
 A team is a namespace. An attempt belongs to the month, in UTC, in which it ended. Its energy is that of
 `wattloop history`; price and carbon intensity are those that its namespace has now.
+
+FOCUS 1.2 is the FinOps Open Cost and Usage Specification. What Wattloop does not know, such as the account and the
+issuer of an invoice, is empty there. So are the costs of a job that gives no price: the specification wants some, but
+a made-up 0 would be summed up.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import IO
 
+from pydantic import Field
 from rich.table import Table
 from rich.text import Text
 
+from wattloop.files.csv_table import write_csv_table
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.domain.quantities import NONE, UNKNOWN, Units, money_text, number_text
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, NONE, UNKNOWN, Units, money_text, number_text
 from wattloop_operator.domain.tariff import Tariff, Tariffs, tariff_of
 from wattloop_operator.history.energy_origin import ANNOTATION, energy_note, origin_of_attempt
 from wattloop_operator.history.job_overview import JOB
+from wattloop_operator.history.lines import Line
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
 from wattloop_operator.store import AttemptUsage, Store
 
+FOCUS_UNIT = "kWh"
+# Columns that the specification does not have begin with x_.
+FOCUS_COLUMNS = (
+    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
+    "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
+    "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost",
+    "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ResourceId", "ResourceName", "ResourceType",
+    "ServiceCategory", "ServiceName", "SubAccountId", "SubAccountName", "Tags", "x_GpuSeconds", "x_CarbonGrams",
+    "x_CoveragePercent", "x_EnergyNote",
+)  # fmt: skip
 
-@dataclass(frozen=True)
-class MonthUsage:
-    """A job in a month.
 
-    Attributes:
-        namespace: Its namespace: the team.
-        job: Its name.
-        queue: The queue of its workloads; empty if it has none, or if that is not known.
-        attempts: Number of attempts that ended in the month.
-        measured_attempts: Number of them whose energy was measured.
-        energy_joules: Their energy; None if none was measured.
-        gpu_seconds: Time of the attempts whose time is known, times their GPUs; None if none is known.
-        money_amount: Price of the energy; None if the tariff has no price.
-        currency: Currency of it; empty if the tariff has no price.
-        carbon_grams: Emissions of the energy, CO2 equivalent; None if the tariff has no carbon intensity.
-        energy_note: What a reader of its energies must know; empty if there is nothing.
-    """
+class MonthUsage(Line):
+    """A job in a month."""
 
-    namespace: str
-    job: str
-    queue: str
-    attempts: int
-    measured_attempts: int
-    energy_joules: float | None
-    gpu_seconds: float | None
-    money_amount: float | None
-    currency: str
-    carbon_grams: float | None
-    energy_note: str
+    namespace: str = Field(description="Namespace of the job: the team.")
+    job: str = Field(description="Name of the job.")
+    queue: str = Field(description="The queue of its workloads; empty if it has none, or if that is not known.")
+    attempts: int = Field(description="Number of attempts that ended in the month.")
+    measured_attempts: int = Field(description="Number of them whose energy was measured.")
+    energy_joules: float | None = Field(description="Their energy; null if none was measured.")
+    gpu_seconds: float | None = Field(
+        description="Time of the attempts whose time is known, times their GPUs; null if none is known."
+    )
+    money_amount: float | None = Field(description="Price of the energy; null if the tariff has no price.")
+    currency: str = Field(description="Currency of it; empty if the tariff has no price.")
+    carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the tariff has no intensity.")
+    energy_note: str = Field(description="What a reader of its energies must know; empty if there is nothing.")
 
     @property
     def coverage_percent(self) -> float:
         """Attempts whose energy was measured, in percent of all."""
         return 100 * self.measured_attempts / self.attempts
-
-    def to_json(self) -> dict[str, Any]:
-        """The job as a JSON object with the names of the attributes."""
-        return asdict(self)
 
 
 def month_text(moment: datetime) -> str:
@@ -138,8 +139,8 @@ def usage_of_job(
     gpu_seconds = [product for each in usages if (product := each.time_seconds * each.gpu_count) > 0]
     paid = money(energy, tariff) if measured else None
     return MonthUsage(
-        namespace,
-        name,
+        namespace=namespace,
+        job=name,
         queue="" if job is None else job.spec.template.queue,
         attempts=len(usages),
         measured_attempts=len(measured),
@@ -186,3 +187,40 @@ def month_table(usages: Sequence[MonthUsage]) -> Table:
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
+
+
+def write_focus(stream: IO[str], usages: Iterable[MonthUsage], begin: datetime) -> None:
+    """Write the usage of the month that begins then, with the columns of FOCUS: a row is the energy of a job."""
+    period = {
+        f"{name}Period{end}": f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+        for name in ("Billing", "Charge")
+        for end, moment in (("Start", begin), ("End", next_month(begin)))
+    }
+    write_csv_table(stream, FOCUS_COLUMNS, (period | _charge(each) for each in usages))
+
+
+def _charge(usage: MonthUsage) -> dict[str, object]:
+    """The columns of a job besides the period; None is written as an empty cell."""
+    quantity = None if usage.energy_joules is None else usage.energy_joules / JOULES_PER_KILOWATT_HOUR
+    of = f"{usage.measured_attempts} of {usage.attempts} attempts"
+    return {
+        # The price has no discounts, and nothing is paid in advance.
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), usage.money_amount),
+        "BillingCurrency": usage.currency,
+        "ChargeCategory": "Usage",
+        "ChargeDescription": f"GPU energy of {of}, which ended in the month and were measured",
+        "ChargeFrequency": "Usage-Based",
+        **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), quantity),
+        **dict.fromkeys(("ConsumedUnit", "PricingUnit"), None if quantity is None else FOCUS_UNIT),
+        "ResourceId": f"{usage.namespace}/{usage.job}",
+        "ResourceName": usage.job,
+        "ResourceType": "RecurringTrainingJob",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": "GPU energy",
+        **dict.fromkeys(("SubAccountId", "SubAccountName"), usage.namespace),
+        "Tags": json.dumps({"queue": usage.queue} if usage.queue else {}),
+        "x_GpuSeconds": usage.gpu_seconds,
+        "x_CarbonGrams": usage.carbon_grams,
+        "x_CoveragePercent": usage.coverage_percent,
+        "x_EnergyNote": usage.energy_note,
+    }

@@ -1,76 +1,38 @@
-"""The rows of ``recurrences.csv`` and `wattloop history`: one for each attempt."""
+"""The rows of ``recurrences.csv`` and `wattloop history`: one for each attempt, in files and as a table."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import IO, Any
 
+from pydantic import Field
+from rich.table import Table
+from rich.text import Text
+
 from wattloop.files.csv_table import write_csv_table
+from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop.printable import printable
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.domain.quantities import NONE, NOT_KNOWN_YET, Units, metric_text, number_text, percent_text
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.energy_origin import origin_of_attempt
 from wattloop_operator.history.job_history import JobHistory, once_per_history
+from wattloop_operator.history.lines import Interval, Line
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
+from wattloop_operator.reconcile.learning.job_savings import Purpose
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import PARAMETER_PREFIX
 
 Cell = int | float | str | None
 
 
-@dataclass(frozen=True)
-class RecurrenceRow:
-    """One attempt. The attributes are the columns, in this order.
+class RecurrenceRow(Line):
+    """One attempt. The fields are the columns, in this order; those that a record has are its fields.
 
-    Attributes:
-        recurrence: Index of the recurrence, from 0.
-        attempt: Index of the attempt within it, from 0.
-        batch_size: The chosen batch size.
-        power_limit_watts: The power limit of each GPU at the end; None if there was none.
-        epochs: Epochs run.
-        outcome: Its result: reached, stopped, exhausted, plateaued, diverged, crashed, start-failed, script-error,
-            hung, deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
-        energy_joules: Energy of all its GPUs; None if it is not known.
-        time_seconds: Its duration; None if it is not known.
-        cost_joules: Its cost, η·energy + (1−η)·power·time, which is no energy; None if it never had a GPU, or if its
-            energy is not known.
-        metric: The last value of the target's metric; None if none was reported.
-        default_cost_joules: Expected cost of a recurrence in the default configuration, the same in every row.
-            None in rows before an epoch of it changed its cost, and before the default batch size has reached the
-            target.
-        low_default_cost_joules: Lower end of the interval of 90 % of such recurrences.
-        high_default_cost_joules: Upper end of it.
-        cost_saving_percent: What its recurrence cost less than the default, in percent of it; in the row of the last
-            attempt. None for a default run, if the target was missed, and until it is known.
-        low_cost_saving_percent: Lower end of its interval of 90 %.
-        high_cost_saving_percent: Upper end of it.
-        purpose: What its recurrence ran for: baseline, learning or chosen. None if there is no comparison.
-        reason: Why the batch size was chosen.
-        image_digest: Digest of the image that ran; None if it is not known.
-        energy_origin: What the energy was measured on: shared if others used the GPUs, too, so that it is an upper
-            bound; else in a local run gpu, simulated, simulated-load (with a declared load), or simulated-idle if the
-            training put no load on the simulated GPUs; None if it is not known.
-        clocks: What the ranks of a pipeline did at the end: free, profile or plan; this and the next are None for an
-            attempt whose ranks did not register as a pipeline.
-        frequency_plan: Name of its FrequencyPlan; None if there was none.
-        planned_iteration_seconds: Planned time of an iteration.
-        planned_iteration_joules: Planned energy of an iteration of one pipeline.
-        realised_iteration_seconds: Realised time of an iteration of the slowest rank.
-        realised_iteration_joules: Realised energy of an iteration of one pipeline.
-        plan_saving_percent: Energy that the plan saved, measured against free clocks; None while it is not known.
-        plan_slowdown_percent: Time that it cost, measured likewise.
-        plan_saving_error_percent: Standard error of the saving, in points of percent.
-        plan_slowdown_error_percent: Standard error of the slowdown, in points of percent.
-        planned_saving_percent: The saving as planned, against maximum clocks.
-        planned_slowdown_percent: The slowdown as planned, against maximum clocks.
-        probe_trials: Number of trials of its probes; this and the next are None for an attempt that did not probe.
-        probe_energy_joules: Part of its energy that these trials used.
-        probe_time_seconds: Part of its time that they used.
-        resumed: 1 if it went on from what an earlier attempt had trained, else 0; None if that is not known.
-        parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
-            others.
+    A value is None if it is not known, or if there is none.
     """
 
     recurrence: int
@@ -81,35 +43,37 @@ class RecurrenceRow:
     outcome: str
     energy_joules: float | None
     time_seconds: float | None
-    cost_joules: float | None
+    cost_joules: float | None = Field(description="η·energy + (1−η)·power·time, which is no energy.")
     metric: float | None
-    default_cost_joules: float | None
-    low_default_cost_joules: float | None
-    high_default_cost_joules: float | None
-    cost_saving_percent: float | None
-    low_cost_saving_percent: float | None
-    high_cost_saving_percent: float | None
-    purpose: str | None
+    default_cost_joules: Interval | None = Field(
+        description="Expected cost of a recurrence in the default configuration, the same in every row; null in rows "
+        "before an epoch of it changed its cost, and before the default batch size has reached the target."
+    )
+    cost_saving_percent: Interval | None = Field(
+        description="What its recurrence cost less than the default, in percent of it; in the row of the last attempt. "
+        "Null for a default run, if the target was missed, and until it is known."
+    )
+    purpose: str | None = Field(description="baseline, learning or chosen; null without a comparison.")
     reason: str
-    image_digest: str | None = None
-    energy_origin: str | None = None
-    clocks: str | None = None
-    frequency_plan: str | None = None
-    planned_iteration_seconds: float | None = None
-    planned_iteration_joules: float | None = None
-    realised_iteration_seconds: float | None = None
-    realised_iteration_joules: float | None = None
-    plan_saving_percent: float | None = None
-    plan_slowdown_percent: float | None = None
-    plan_saving_error_percent: float | None = None
-    plan_slowdown_error_percent: float | None = None
-    planned_saving_percent: float | None = None
-    planned_slowdown_percent: float | None = None
-    probe_trials: int | None = None
-    probe_energy_joules: float | None = None
-    probe_time_seconds: float | None = None
-    resumed: int | None = None
-    parameters: dict[str, str] = field(default_factory=dict)
+    image_digest: str | None
+    energy_origin: str | None = Field(description="An `EnergyOrigin`.")
+    clocks: str | None = Field(description="What the ranks of a pipeline did at the end: free, profile or plan.")
+    frequency_plan: str | None
+    planned_iteration_seconds: float | None
+    planned_iteration_joules: float | None
+    realised_iteration_seconds: float | None
+    realised_iteration_joules: float | None
+    plan_saving_percent: float | None
+    plan_slowdown_percent: float | None
+    plan_saving_error_percent: float | None
+    plan_slowdown_error_percent: float | None
+    planned_saving_percent: float | None
+    planned_slowdown_percent: float | None
+    probe_trials: int | None
+    probe_energy_joules: float | None
+    probe_time_seconds: float | None
+    resumed: int | None
+    parameters: dict[str, str] = Field(description="A column ``param:NAME`` each, after the others.")
 
     @property
     def configuration(self) -> Configuration:
@@ -117,22 +81,36 @@ class RecurrenceRow:
         return Configuration(self.batch_size, tuple(sorted(self.parameters.items())))
 
     @property
-    def saving(self) -> Estimate | None:
-        """The saving in percent with its interval."""
-        return Estimate.if_known(self.cost_saving_percent, self.low_cost_saving_percent, self.high_cost_saving_percent)
-
-    @property
     def reached(self) -> bool:
         """Whether the attempt reached the target."""
         return self.outcome == "reached"
 
 
-COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "parameters")
+COLUMNS = tuple(name for name in RecurrenceRow.columns() if name != "parameters")
 # The comparison of a recurrence with the default configuration.
 COMPARISON = frozenset(
     {"purpose"}
     | {f"{end}{name}" for end in ("low_", "", "high_") for name in ("default_cost_joules", "cost_saving_percent")}
 )
+OF_RECORD = tuple(each.name for each in fields(ObservationRecord) if each.name in RecurrenceRow.model_fields)
+# Columns by the fields of a `PipelineResult`.
+OF_PIPELINE = {
+    "mode": "clocks",
+    "plan": "frequency_plan",
+    "planned_seconds": "planned_iteration_seconds",
+    "planned_joules": "planned_iteration_joules",
+    "realised_seconds": "realised_iteration_seconds",
+    "realised_joules": "realised_iteration_joules",
+    "saving_percent": "plan_saving_percent",
+    "slowdown_percent": "plan_slowdown_percent",
+    "saving_error_percent": "plan_saving_error_percent",
+    "slowdown_error_percent": "plan_slowdown_error_percent",
+    "planned_saving_percent": "planned_saving_percent",
+    "planned_slowdown_percent": "planned_slowdown_percent",
+}
+TABLE_NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
+# Only if a row has them: the frequency plan of a pipeline, and an iteration of it.
+TABLE_PIPELINE = ("clocks", "planned", "realised", "plan saves (%)")
 
 
 @once_per_history
@@ -143,34 +121,24 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
     last = {record.recurrence: record.attempt for record in history.records}
     return tuple(
         RecurrenceRow(
-            recurrence=record.recurrence,
-            attempt=record.attempt,
-            batch_size=record.batch_size,
-            power_limit_watts=record.power_limit_watts,
-            epochs=record.epochs,
-            outcome=outcome_text(record.result),
-            energy_joules=record.energy_joules or None,
-            time_seconds=record.time_seconds or None,
-            cost_joules=None if history.eta is None else attempt_cost_joules(record, history.eta),
-            metric=record.metric,
-            **_bounded(
-                ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules"),
-                savings.default.of_run if savings.default and record.recurrence in purposes else None,
-            ),
-            **_bounded(
-                ("low_cost_saving_percent", "cost_saving_percent", "high_cost_saving_percent"),
-                savings.of(record.recurrence) if record.attempt == last[record.recurrence] else None,
-            ),
-            purpose=purposes.get(record.recurrence),
-            reason=record.reason,
-            image_digest=record.image_digest,
-            energy_origin=origin_of_attempt(record, history.energy_origin),
-            parameters=dict(record.parameters),
-            probe_trials=record.probe_trials,
-            probe_energy_joules=record.probe_energy_joules,
-            probe_time_seconds=record.probe_time_seconds,
-            resumed=None if record.resumed is None else int(record.resumed),
-            **_pipeline_cells(record.pipeline),
+            **{name: getattr(record, name) for name in OF_RECORD}
+            | {
+                "outcome": outcome_text(record.result),
+                "energy_joules": record.energy_joules or None,
+                "time_seconds": record.time_seconds or None,
+                "cost_joules": None if history.eta is None else attempt_cost_joules(record, history.eta),
+                "default_cost_joules": Interval.of(
+                    savings.default.of_run if savings.default and record.recurrence in purposes else None
+                ),
+                "cost_saving_percent": Interval.of(
+                    savings.of(record.recurrence) if record.attempt == last[record.recurrence] else None
+                ),
+                "purpose": purposes.get(record.recurrence),
+                "energy_origin": origin_of_attempt(record, history.energy_origin),
+                "parameters": dict(record.parameters),
+                "resumed": None if record.resumed is None else int(record.resumed),
+            }
+            | _pipeline_cells(record.pipeline)
         )
         for record in history.records
     )
@@ -182,12 +150,9 @@ def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     The file has a header, numbers with ten significant digits, and empty cells for missing values.
     """
     rows = list(rows)
-    names = sorted({name for row in rows for name in row.parameters})
-    cells = (
-        (*(cell_text(getattr(row, column)) for column in COLUMNS), *(row.parameters.get(name, "") for name in names))
-        for row in rows
-    )
-    write_csv_table(stream, (*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)), cells)
+    names = [f"{PARAMETER_PREFIX}{name}" for name in sorted({name for row in rows for name in row.parameters})]
+    cells = ({name: cell_text(cell) for name, cell in _cells(row).items()} for row in rows)
+    write_csv_table(stream, (*COLUMNS, *names), cells)
 
 
 def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
@@ -201,7 +166,7 @@ def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
 
 def json_object(row: RecurrenceRow) -> dict[str, Cell]:
     """A row as a JSON object; each parameter is a member ``param:NAME``."""
-    return {column: _rounded(getattr(row, column)) for column in COLUMNS} | _json_parameters(row)
+    return {name: float(cell_text(cell)) if isinstance(cell, float) else cell for name, cell in _cells(row).items()}
 
 
 def measured_json_object(row: RecurrenceRow) -> dict[str, Cell]:
@@ -209,35 +174,20 @@ def measured_json_object(row: RecurrenceRow) -> dict[str, Cell]:
 
     It has no comparison with the default configuration, which later runs change.
     """
-    return {column: getattr(row, column) for column in COLUMNS if column not in COMPARISON} | _json_parameters(row)
+    return {name: cell for name, cell in _cells(row).items() if name not in COMPARISON}
 
 
-def _json_parameters(row: RecurrenceRow) -> dict[str, Cell]:
-    return {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
-
-
-def _bounded(names: tuple[str, str, str], estimate: Estimate | None) -> dict[str, Any]:
-    values = (None, None, None) if estimate is None else (estimate.low, estimate.value, estimate.high)
-    return dict(zip(names, values, strict=True))
+def _cells(row: RecurrenceRow) -> dict[str, Cell]:
+    cells = row.cells()
+    parameters = cells.pop("parameters")
+    return cells | {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(parameters.items())}
 
 
 def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:
     if result is None:
-        return {}
-    return {
-        "clocks": result.mode.lower(),
-        "frequency_plan": result.plan or None,
-        "planned_iteration_seconds": result.planned_seconds,
-        "planned_iteration_joules": result.planned_joules,
-        "realised_iteration_seconds": result.realised_seconds,
-        "realised_iteration_joules": result.realised_joules,
-        "plan_saving_percent": result.saving_percent,
-        "plan_slowdown_percent": result.slowdown_percent,
-        "plan_saving_error_percent": result.saving_error_percent,
-        "plan_slowdown_error_percent": result.slowdown_error_percent,
-        "planned_saving_percent": result.planned_saving_percent,
-        "planned_slowdown_percent": result.planned_slowdown_percent,
-    }
+        return dict.fromkeys(OF_PIPELINE.values())
+    cells = {column: getattr(result, name) for name, column in OF_PIPELINE.items()}
+    return cells | {"clocks": result.mode.lower(), "frequency_plan": result.plan or None}
 
 
 def outcome_text(result: str) -> str:
@@ -262,5 +212,93 @@ def cell_text(cell: Cell) -> str:
     return "" if cell is None else str(cell)
 
 
-def _rounded(cell: Cell) -> Cell:
-    return float(cell_text(cell)) if isinstance(cell, float) else cell
+def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
+    """A table with one line for each attempt and four significant digits. Files have all digits, in joules and seconds.
+
+    A column of energies or times has the unit of its largest value. An unknown value is an empty cell.
+
+    The columns on pipelines and probes are there only if an attempt ran as one, or probed.
+    """
+    table = Table(title=_untrusted(title) if title else None, title_justify="left", box=None, pad_edge=False)
+    for name in TABLE_NUMBERS:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    units = Units.of([row.energy_joules for row in rows], [row.time_seconds for row in rows])
+    energy, time = f"energy ({units.energy.name})", f"time ({units.time.name})"
+    measurements = (energy, time, "metric", "cost saved (%)")
+    for name in measurements:
+        table.add_column(name, justify="right", no_wrap=True)
+    pipelines = any(row.clocks is not None for row in rows)
+    for name in TABLE_PIPELINE if pipelines else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    probes = any(row.probe_trials is not None for row in rows)
+    if probes:
+        table.add_column("trials (% of time)", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(
+            str(row.recurrence),
+            str(row.attempt),
+            _untrusted(str(row.configuration)),
+            number_text(row.power_limit_watts),
+            number_text(row.epochs),
+            row.outcome,
+            units.energy.number(row.energy_joules, unknown=""),
+            units.time.number(row.time_seconds, unknown=""),
+            metric_text(row.metric),
+            saving_cell(row),
+            *(_pipeline_texts(row) if pipelines else ()),
+            *((_probe_cell(row),) if probes else ()),
+            _untrusted(row.reason),
+            style=None if row.reached else "dim",
+        )
+    return table
+
+
+def _untrusted(text: str) -> Text:
+    """A text of a user or a stored file. Rich reads markup in a string, and prints escape characters of either."""
+    return Text(printable(text))
+
+
+def _pipeline_texts(row: RecurrenceRow) -> tuple[str, ...]:
+    return (
+        row.clocks or "–",
+        _iteration(row.planned_iteration_seconds, row.planned_iteration_joules),
+        _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
+        _plan_saving(row),
+    )
+
+
+def _probe_cell(row: RecurrenceRow) -> str:
+    """Number of trials, and their time in percent of the attempt's."""
+    if row.probe_trials is None:
+        return NONE
+    share = None
+    if row.probe_time_seconds is not None and row.time_seconds:
+        share = 100 * row.probe_time_seconds / row.time_seconds
+    return f"{row.probe_trials} ({number_text(share, '?')})"
+
+
+def _plan_saving(row: RecurrenceRow) -> str:
+    """The measured saving with its interval of 95 %, and the planned one."""
+    value, error, planned = row.plan_saving_percent, row.plan_saving_error_percent, row.planned_saving_percent
+    if row.planned_iteration_seconds is None and value is None:
+        return NONE
+    interval = "" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}"
+    beside = "" if planned is None else f" (planned: {number_text(planned)})"
+    return number_text(value, NOT_KNOWN_YET) + interval + beside
+
+
+def _iteration(seconds: float | None, joules: float | None) -> str:
+    known = (f"{number_text(value)} {unit}" for value, unit in ((seconds, "s"), (joules, "J")) if value is not None)
+    return ", ".join(known) or "–"
+
+
+def saving_cell(row: RecurrenceRow) -> str:
+    """The cost that a row's recurrence saved in percent with its interval; – of a default run, empty if not known yet.
+
+    Only the last attempt of a recurrence has it.
+    """
+    if row.cost_saving_percent is not None:
+        return percent_text(row.cost_saving_percent).replace(" %", "")
+    return NONE if row.reached and row.purpose in (Purpose.BASELINE, Purpose.LEARNING) else ""

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +32,7 @@ RETRY_MILLISECONDS = 500
 LATE_RETRY_MILLISECONDS = 10_000
 VERSION, FAILURE, END = "version", "failure", "end"
 FULL = "too many pages are open, so this one does not follow changes; reload it by hand"
+STATE = "viewer_page"
 NOTHING_TO_SEE = "not live: there is no job yet that you may see; the page asks again"
 
 
@@ -182,6 +184,33 @@ class ChangeStreams:
                     found = FAILURE, printable(str(error))
                 self._known = now, *found
             return self._known[1:]
+
+
+@dataclass(frozen=True)
+class ViewerPage:
+    """What a viewer sees.
+
+    Attributes:
+        source: The jobs.
+        streams: Tells the viewer's open pages of changes.
+        ending: Says why the viewer may see it no longer, as his token has expired; empty while he may.
+    """
+
+    source: JobSource
+    streams: ChangeStreams
+    ending: Callable[[], str] = lambda: ""
+
+
+def with_page(scope: Scope, page: ViewerPage) -> Scope:
+    """The scope of a request of a viewer."""
+    return {**scope, "state": {**scope.get("state", {}), STATE: page}}
+
+
+def viewer_page_of(request: HTTPConnection) -> ViewerPage:
+    """What the viewer of a request sees."""
+    page = request.scope["state"][STATE]
+    assert isinstance(page, ViewerPage)
+    return page
 
 
 class EventStream(StreamingResponse):

@@ -1,19 +1,33 @@
-"""The objects of a cluster that the live page shows, by namespace, as they were at one moment."""
+"""The objects of a cluster that the live page shows, by namespace, as they were at one moment, and which can be read.
+
+While a cluster is upgraded it has objects of another version. One that cannot be read is a problem of its own job, so
+it is found when the objects are read, and not by each view that would fail at it. An object is checked once a version.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from wattloop.errors import InputError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, Usage
 from wattloop_operator.cluster.api import Body
 from wattloop_operator.domain.names import JOB_LABEL
+from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_operator.history.history_sources import read_object, unreadable
 
 # Of objects that cannot be read; the list of jobs has a line for each job.
 MAX_PROBLEMS = 8
+ATTEMPT = "TrainingRecurrence"
 
 
 @dataclass(frozen=True)
@@ -114,3 +128,110 @@ def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:
 def change_digest(parts: object) -> str:
     """A short text that changes with the parts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class _JobRef(_Part):
+    name: str
+    uid: str
+
+
+class _Spec(_Part):
+    job_ref: _JobRef
+    scheduled_time: datetime
+
+
+class _Status(_Part):
+    result: str | None = None
+    completion_time: datetime | None = None
+    usage: Usage | None = None
+
+
+class _EndedAttempt(_Part):
+    """What views of many jobs read of a recurrence that has ended; a model of all of it takes ten times as long."""
+
+    spec: _Spec
+    status: _Status = _Status()
+
+
+class ObjectChecks:
+    """Remembers of the versions of objects whether they can be read."""
+
+    def __init__(self) -> None:
+        # By uid: the version, and its problem.
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def problems(self, jobs: Iterable[Body], recurrences: Iterable[Body]) -> Mapping[str, str]:
+        """Why objects cannot be read, by uid; those that can are not in it. Others than these are forgotten."""
+        checked: dict[str, tuple[str, str]] = {}
+        for check, bodies in ((job_of, jobs), (_check_recurrence, recurrences)):
+            for body in bodies:
+                uid, version = str(body["metadata"]["uid"]), str(body["metadata"]["resourceVersion"])
+                before = self._known.get(uid)
+                is_known = before is not None and before[0] == version
+                checked[uid] = before if before is not None and is_known else (version, _problem(check, body))
+        self._known = checked
+        return {uid: problem for uid, (_, problem) in checked.items() if problem}
+
+
+def _problem(check: Callable[[Body], object], body: Body) -> str:
+    try:
+        check(body)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def job_of(body: Body) -> RecurringTrainingJob:
+    """A job as a model.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return read_object(RecurringTrainingJob, body, _subject("RecurringTrainingJob", body))
+
+
+def attempt_of(body: Body) -> TrainingAttempt:
+    """The attempt as its object states it: whoever looks at the page may read objects, and no database.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return TrainingAttempt.of(read_object(TrainingRecurrence, body, _subject(ATTEMPT, body)), None)
+
+
+def _check_recurrence(body: Body) -> None:
+    try:
+        ended = _EndedAttempt.model_validate(body)
+    except ValidationError as error:
+        raise unreadable(_subject(ATTEMPT, body), error) from error
+    if ended.status.result is None:
+        attempt_of(body)
+    else:
+        ended_at(body)
+
+
+def has_ended(recurrence: Body) -> bool:
+    """Whether an attempt has a result."""
+    return bool((recurrence.get("status") or {}).get("result"))
+
+
+def ended_at(recurrence: Body) -> datetime:
+    """When an attempt ended; if that is not known, when it was to begin.
+
+    Raises:
+        InputError: It is no time that has one in UTC.
+    """
+    text = recurrence["status"].get("completionTime") or recurrence["spec"]["scheduledTime"]
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        metadata = recurrence["metadata"]
+        raise InputError(f"{metadata['namespace']}/{metadata['name']}", f"the time {text!r}", "RFC 3339") from error
+
+
+def _subject(kind: str, body: Body) -> str:
+    return f"{kind} {body['metadata']['namespace']}/{body['metadata']['name']}"

@@ -1,4 +1,7 @@
-"""Reads the objects of a cluster for the live page: all that its credentials list, or a viewer's part of it."""
+"""Reads the objects of a cluster for the live page: all that its credentials list.
+
+GPUNodes change every minute at most and are many, so they are read when their view is asked for, and are in no version.
+"""
 
 from __future__ import annotations
 
@@ -7,100 +10,123 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread
-from wattloop_operator.cluster.api import (
-    GPU_NODES,
-    Body,
-    ClusterApi,
-    NotFoundError,
-    RejectedError,
-    ResourceType,
-)
-from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
-from wattloop_operator.cluster.auth.viewer_rights import ALL_NAMESPACES, LISTED, ViewerRights
-from wattloop_operator.cluster.auth.viewers import Viewer
+from wattloop_operator.cluster.api import GPU_NODES, Body, ClusterApi, NotFoundError, RejectedError, ResourceType
+from wattloop_operator.cluster.auth.viewer_rights import LISTED
+from wattloop_operator.cluster.informer.object_bytes import parsed_bytes
+from wattloop_operator.cluster.informer.stored_parts import own_part
 from wattloop_operator.memory_shares import MEBIBYTE
-from wattloop_operator.page.cluster_objects import ClusterObjects, namespace_objects
-from wattloop_operator.page.gpu_node_reader import NOT_SHOWN as GPU_NODES_NOT_SHOWN
-from wattloop_operator.page.gpu_node_reader import REFUSED as GPU_NODES_REFUSED
-from wattloop_operator.page.gpu_node_reader import UNREAD as GPU_NODES_UNREAD
-from wattloop_operator.page.gpu_node_reader import GpuNodeReader, ListedGpuNodes
-from wattloop_operator.page.object_checks import ObjectChecks
-from wattloop_operator.page.shown_parts import OMITTED, ShownParts
+from wattloop_operator.page.cluster_objects import ClusterObjects, ObjectChecks, namespace_objects
 from wattloop_operator.problem_log import ProblemLog
 
 logger = logging.getLogger(__name__)
 
 # An open page asks once a second; the API server is asked this often at most.
 READ_SECONDS = 3.0
+GPU_NODES_SECONDS = 30.0
 # Of older objects a page says when they were read; a program waits for newer ones.
 MAX_AGE_SECONDS = 10.0
-# What a viewer may list is found out so often at most.
-VIEW_SECONDS = 1.0
 OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
 REFUSED = "the page may not list it; its log has the reason"
 TOO_LARGE_REMEDY = "delete jobs that are no longer needed, or lower their history limits"
 UNEXPECTED = "the cluster cannot be read: an unexpected failure; see the log of the page"
-# What the API server answers the page is not for its viewers.
-NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
-UNREVIEWED = (
-    "your rights are not reviewed in all namespaces yet, of which a few are reviewed a second: jobs may be missing; a "
-    "job that you open by its address is found at once"
+GPU_NODES_REFUSED = (
+    "{user} may not list gpunodes, which have all GPUs. An administrator gives the right: kubectl create clusterrole "
+    "gpunodes --verb=get,list --resource=gpunodes.wattloop.dev; "
+    "kubectl create clusterrolebinding gpunodes --clusterrole=gpunodes {option}"
 )
-TOO_MANY_REVIEWS = "your rights cannot be reviewed now, because many were; try again in a few seconds"
+GPU_NODES_MISSING = "The cluster does not have the kind GPUNode: install the definitions of this version."
+GPU_NODES_TOO_LARGE = (
+    "All GPUs are not shown: GPUNodes take more than {mebibytes} MiB of the page's memory; give it more."
+)
+# In the log.
+GPU_NODES_NOT_SHOWN = "GPUNodes are not shown"
+GPU_NODES_UNREAD = "All GPUs are not shown: GPUNodes cannot be read now; the log of the page has the reason."
+# In place of each object beyond the bound: a list of them takes 8 bytes each.
+OMITTED: Body = {}
 
 
-class ObjectReader(Protocol):
-    """Reads the objects that one viewer of the page may list."""
+class ShownParts:
+    """Keeps the parts of objects while one reading of the cluster lists them.
 
-    @property
-    def name(self) -> str:
-        """What is read."""
-        ...
+    Args:
+        namespace_bytes: Bytes of memory that the objects of a namespace may take.
+    """
 
-    @property
-    def viewer(self) -> str:
-        """The user who has signed in; empty if nobody does."""
-        ...
+    def __init__(self, namespace_bytes: int) -> None:
+        self._namespace_bytes = namespace_bytes
+        self._taken: Counter[str] = Counter()
 
-    def objects(self, namespace: str | None = None) -> ClusterObjects:
-        """The objects, as they were read last; older ones are read again meanwhile.
+    def part(self, body: Body) -> Body:
+        """What is kept of an object; `OMITTED` once its namespace is too large. "" has what is in none."""
+        namespace = str(body["metadata"].get("namespace", ""))
+        if self._taken[namespace] > self._namespace_bytes:
+            return OMITTED
+        kept = own_part(body)
+        self._taken[namespace] += parsed_bytes(kept)
+        return kept
 
-        Args:
-            namespace: The namespace that is asked for; None: all.
+    def too_large(self) -> tuple[str, ...]:
+        """The namespaces whose objects take more, of which some are missing."""
+        return tuple(name for name, taken in self._taken.items() if taken > self._namespace_bytes)
 
-        Raises:
-            OperationError: They cannot be read.
-        """
-        ...
 
-    def sees_any(self) -> bool:
-        """Whether some of the objects, or all that are made, are the viewer's to see."""
-        ...
+# Bodies of GPUNodes, and why they are missing; empty if they are not.
+GpuNodeBodies = tuple[Sequence[Body], str]
 
-    def gpu_nodes(self) -> ListedGpuNodes:
-        """The GPUNodes, or why they are missing."""
-        ...
 
-    def refresh(self) -> None:
-        """Wait until the objects are not older than `MAX_AGE_SECONDS`."""
-        ...
+class GpuNodeReader:
+    """Lists the GPUNodes, every `GPU_NODES_SECONDS` at most. Thread-safe.
 
-    def outdated_seconds(self) -> float:
-        """The age of objects that are older than that, in seconds; 0 of younger ones."""
-        ...
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+        max_bytes: Bytes of memory that they may take; more are not shown.
+    """
 
-    def where(self) -> tuple[str, ...]:
-        """The options by which kubectl lists the same namespaces."""
-        ...
+    def __init__(self, api: ClusterApi, clock: Callable[[], float], max_bytes: int) -> None:
+        self._api = api
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._known: tuple[float, GpuNodeBodies] | None = None
+        self._problems = ProblemLog(logger)
 
-    def no_jobs_reason(self) -> str:
-        """Why there is no job, although others may see some, and what to do; empty if some are missing, or none is."""
-        ...
+    def listed(self) -> GpuNodeBodies:
+        """The GPUNodes as they were read last, or why they cannot be read; old ones are read again first."""
+        # While another thread reads, what it read before is shown.
+        if self._lock.acquire(blocking=self._known is None):
+            try:
+                if self._known is None or self._clock() - self._known[0] >= GPU_NODES_SECONDS:
+                    found = self._read()
+                    self._known = self._clock(), found
+            finally:
+                self._lock.release()
+        assert self._known is not None
+        return self._known[1]
+
+    def _read(self) -> GpuNodeBodies:
+        parts = ShownParts(self._max_bytes)
+        try:
+            bodies, _ = self._api.list(GPU_NODES, part=parts.part)
+        except RejectedError:
+            return (), GPU_NODES_REFUSED.format(user="The account of this page", option="--user=USER")
+        except NotFoundError:
+            return (), GPU_NODES_MISSING
+        except OperationError as error:
+            self._problems.met(GPU_NODES_NOT_SHOWN, str(error))
+            return (), GPU_NODES_UNREAD
+        except Exception:  # the jobs are shown, whatever is wrong with GPUNodes
+            logger.exception("unexpected failure while GPUNodes were read")
+            return (), GPU_NODES_UNREAD
+        self._problems.ended(GPU_NODES_NOT_SHOWN)
+        if parts.too_large():
+            return (), GPU_NODES_TOO_LARGE.format(mebibytes=self._max_bytes // MEBIBYTE)
+        return bodies, ""
 
 
 class ClusterReader:
@@ -115,10 +141,11 @@ class ClusterReader:
         namespace_bytes: Bytes of memory that the objects of a namespace may take, and GPUNodes; more are not shown.
 
     Attributes:
+        gpu_nodes: Reads the GPUNodes.
+        name: What is read.
+        namespaces: The namespaces that are read; none: all.
         problems: Why something is not shown.
     """
-
-    viewer = ""
 
     def __init__(
         self,
@@ -131,11 +158,11 @@ class ClusterReader:
         namespace_bytes: int = sys.maxsize,
     ) -> None:
         self._api = api
-        self._namespaces = tuple(namespaces)
+        self.namespaces = tuple(namespaces)
         self._clock = clock
         self._remedy = remedy
         self._namespace_bytes = namespace_bytes
-        self._gpu_nodes = GpuNodeReader(api, clock, namespace_bytes)
+        self.gpu_nodes = GpuNodeReader(api, clock, namespace_bytes)
         self._lock = threading.Lock()
         self._reading: TaskThread | None = None
         self._checks = ObjectChecks()
@@ -144,8 +171,12 @@ class ClusterReader:
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
         self.name = f"{cluster}, {named}"
 
-    def objects(self, namespace: str | None = None) -> ClusterObjects:  # noqa: ARG002
-        """See `ObjectReader`."""
+    def objects(self) -> ClusterObjects:
+        """The objects, as they were read last; older ones are read again meanwhile.
+
+        Raises:
+            OperationError: They cannot be read.
+        """
         with self._lock:
             if self._known is None or (isinstance(self._known[1], OperationError) and self._must_read(READ_SECONDS)):
                 self._await_reading(READ_SECONDS)
@@ -160,32 +191,16 @@ class ClusterReader:
             raise found.with_traceback(None)
         return found
 
-    def sees_any(self) -> bool:
-        """See `ObjectReader`."""
-        return True
-
-    def gpu_nodes(self) -> ListedGpuNodes:
-        """See `ObjectReader`."""
-        return self._gpu_nodes.listed()
-
     def refresh(self) -> None:
-        """See `ObjectReader`."""
+        """Wait until the objects are not older than `MAX_AGE_SECONDS`."""
         with self._lock:
             self._await_reading(MAX_AGE_SECONDS)
 
     def outdated_seconds(self) -> float:
-        """See `ObjectReader`."""
+        """The age of objects that are older than that, in seconds; 0 of younger ones."""
         known = self._known
         age = 0.0 if known is None or isinstance(known[1], OperationError) else self._clock() - known[0]
         return age if age >= MAX_AGE_SECONDS else 0.0
-
-    def where(self) -> tuple[str, ...]:
-        """See `ObjectReader`."""
-        return namespace_options(self._namespaces)
-
-    def no_jobs_reason(self) -> str:
-        """See `ObjectReader`."""
-        return ""
 
     def _await_reading(self, max_age_seconds: float) -> None:
         """Read the objects if they are older, under the lock, so that the pages that are open ask the server once."""
@@ -221,7 +236,7 @@ class ClusterReader:
         recurrences: dict[str, list[Body]] = {}
         refusals: dict[str, RejectedError] = {}
         parts = ShownParts(self._namespace_bytes)
-        names = self._namespaces or ("",)
+        names = self.namespaces or ("",)
         for name in names:
             try:
                 of_kinds = [self._listed(each, name, parts) for each in LISTED]
@@ -264,112 +279,3 @@ class ClusterReader:
             return [each for each in found if each is not OMITTED]
         except NotFoundError:
             raise OperationError("the cluster does not have Wattloop's kinds; install the chart first") from None
-
-
-class ViewerReader:
-    """The part of a reader's objects that a viewer may list. Thread-safe.
-
-    Args:
-        reader: Reads the objects of all viewers.
-        rights: The rights of viewers.
-        viewer: The viewer.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, reader: ClusterReader, rights: ViewerRights, viewer: Viewer, clock: Callable[[], float]) -> None:
-        self._reader = reader
-        self._rights = rights
-        self._viewer = viewer
-        self._clock = clock
-        # When it was found out which of these objects he may list, and those.
-        self._known: tuple[float, ClusterObjects, ClusterObjects] | None = None
-        self.viewer = viewer.name
-
-    @property
-    def name(self) -> str:
-        """See `ObjectReader`."""
-        return self._reader.name.partition(",")[0]
-
-    def objects(self, namespace: str | None = None) -> ClusterObjects:
-        """See `ObjectReader`."""
-        try:
-            objects = self._reader.objects()
-            if namespace is not None:
-                return self._of_namespace(objects, namespace)
-            now, known = self._clock(), self._known
-            # A view asks several times.
-            if known is None or known[1] is not objects or now - known[0] >= VIEW_SECONDS:
-                readable = self._rights.readable(self._viewer, (*objects.namespaces, *objects.unread))
-                found = objects.of(readable.names, "" if readable.complete else UNREVIEWED)
-                self._known = known = now, objects, found
-            return known[2]
-        except OperationError as error:
-            self._reader.problems.met("the jobs cannot be read", str(error))
-            raise OperationError(NOT_FOR_VIEWERS) from error
-
-    def sees_any(self) -> bool:
-        """See `ObjectReader`."""
-        return bool(self.objects().namespaces) or self._rights.may_list(self._viewer, ALL_NAMESPACES) is True
-
-    def _of_namespace(self, objects: ClusterObjects, namespace: str) -> ClusterObjects:
-        """Those of a namespace that the viewer names. He learns of those alone that he may list whether they exist."""
-        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
-            return objects.of((namespace,))
-        allowed = self._rights.may_list(self._viewer, namespace)
-        return objects.of((namespace,) if allowed else (), TOO_MANY_REVIEWS if allowed is None else "")
-
-    def gpu_nodes(self) -> ListedGpuNodes:
-        """See `ObjectReader`."""
-        try:
-            allowed = self._rights.may_list(self._viewer, ALL_NAMESPACES, (GPU_NODES,))
-        except OperationError as error:
-            self._reader.problems.met(GPU_NODES_NOT_SHOWN, str(error))
-            return ListedGpuNodes(unread=GPU_NODES_UNREAD)
-        if allowed:
-            return self._reader.gpu_nodes()
-        if allowed is None:
-            return ListedGpuNodes(unread=TOO_MANY_REVIEWS)
-        return ListedGpuNodes(unread=GPU_NODES_REFUSED.format(user=self.viewer, option=_subject_option(self.viewer)))
-
-    def refresh(self) -> None:
-        """See `ObjectReader`."""
-        self._reader.refresh()
-
-    def outdated_seconds(self) -> float:
-        """See `ObjectReader`."""
-        return self._reader.outdated_seconds()
-
-    def where(self) -> tuple[str, ...]:
-        """See `ObjectReader`."""
-        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
-            return self._reader.where()
-        names = tuple(self.objects().namespaces)
-        return namespace_options(names if len(names) == 1 else ("NAMESPACE",))
-
-    def no_jobs_reason(self) -> str:
-        """See `ObjectReader`."""
-        if self.objects().missing() or self._rights.may_list(self._viewer, ALL_NAMESPACES):
-            return ""
-        user = _subject_option(self._viewer.name)
-        return (
-            f"{self._viewer.name} may list recurringtrainingjobs and trainingrecurrences in no namespace that has any. "
-            "The role view of a namespace has these rights; its administrator gives it by: "
-            f"kubectl create rolebinding wattloop-viewer --clusterrole=view {user} --namespace NAMESPACE"
-        )
-
-
-def namespace_options(names: Sequence[str]) -> tuple[str, ...]:
-    """The options by which kubectl lists a namespace; it lists one, or all.
-
-    Example:
-        >>> namespace_options(["team"]), namespace_options([])
-        (('--namespace', 'team'), ('--all-namespaces',))
-    """
-    return ("--namespace", names[0]) if len(names) == 1 else ("--all-namespaces",)
-
-
-def _subject_option(user: str) -> str:
-    """The option by which kubectl binds a role to a user."""
-    if user.startswith(SERVICE_ACCOUNT_PREFIX):
-        return f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
-    return f"--user={user}"

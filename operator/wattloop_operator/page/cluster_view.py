@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from wattloop_operator.api.gpu_node import GPUNode, GPUNodeStatus, NodeGPU
 from wattloop_operator.domain.quantities import optional_float
-from wattloop_operator.history.gpu_holders import HeldGpu
+from wattloop_operator.history.gpu_holders import GpuLine
 from wattloop_operator.page.job_source import JobSource
-from wattloop_operator.page.jobs_view import page_of
-from wattloop_operator.page.views import ClusterView, GpuLine, NodeLine, OtherGpuLine, ReportedNodeLine
+from wattloop_operator.page.job_view import page_of
+from wattloop_operator.page.views import ClusterView, NodeLine, OtherGpuLine, ReportedNodeLine
 from wattloop_operator.reconcile.energy.gpu_node_status import MAX_AGE
 
 GPUS_OF_PAGE = 100
@@ -22,27 +21,21 @@ GPUS_OF_PAGE = 100
 def cluster_view(source: JobSource, now: datetime, page: int = 1) -> ClusterView:
     """One page of the GPUs of running attempts and then of the others, and the sums of all of them by node.
 
-    Args:
-        source: The jobs.
-        now: The time; older values than `MAX_AGE` are not known.
-        page: Number of the page, from 1; one beyond the last is the last.
-
-    Raises:
-        WattloopError: The jobs cannot be read.
+    Values that are older than `MAX_AGE` are not known.
     """
-    version, missing = source.version(), source.missing()
-    gpus, reported = source.held_gpus(), source.gpu_nodes()
-    gpu_nodes = [_known(each, now) for each in reported.nodes]
-    others = _others(gpu_nodes, _shown_with_attempts(gpus, source.pods_of_attempts()))
-    lines: list[GpuLine | OtherGpuLine] = [*(GpuLine(**asdict(each)) for each in gpus), *others]
+    version, missing, gpus = source.version(), source.missing(), source.gpus()
+    gpu_nodes = [_known(each, now) for each in gpus.nodes]
+    # Uid of a pod and UUID of its GPU, "" for all of them, that the attempts have lines of.
+    shown_pods = {(uid, each.gpu) for each in gpus.held for uid in gpus.pods.get((each.namespace, each.attempt), ())}
+    lines: list[GpuLine | OtherGpuLine] = [*gpus.held, *_others(gpu_nodes, shown_pods)]
     page, pages, shown = page_of(lines, GPUS_OF_PAGE, page)
     return ClusterView(
         version=version,
         command=source.command(("history", "--gpus")),
-        missing=[*missing, *reported.missing],
-        unknown=source.gpus_unknown,
-        nodes=_nodes(gpus),
-        reported_unknown=reported.unknown,
+        missing=[*missing, *gpus.missing],
+        unknown=gpus.held_unknown,
+        nodes=_nodes(gpus.held),
+        reported_unknown=gpus.nodes_unknown,
         reported_nodes=[_reported(each) for each in gpu_nodes],
         total=len(lines),
         page=page,
@@ -60,13 +53,6 @@ def _known(gpu_node: GPUNode, now: datetime) -> GPUNode:
     gpus = tuple(NodeGPU(uuid=each.uuid, product=each.product) for each in status.gpus)
     old = GPUNodeStatus(last_report_time=status.last_report_time, gpu_count=status.gpu_count, gpus=gpus)
     return gpu_node.model_copy(update={"status": old})
-
-
-def _shown_with_attempts(
-    gpus: Iterable[HeldGpu], pods: Mapping[tuple[str, str], Collection[str]]
-) -> Collection[tuple[str, str]]:
-    """Uid of a pod and UUID of its GPU, "" for all of them, that the attempts have lines of."""
-    return {(uid, each.gpu) for each in gpus for uid in pods.get((each.namespace, each.attempt), ())}
 
 
 def _has_line(gpu: NodeGPU, shown: Collection[tuple[str, str]]) -> bool:
@@ -109,9 +95,9 @@ def _others(gpu_nodes: Iterable[GPUNode], shown: Collection[tuple[str, str]]) ->
     return sorted(found, key=lambda line: line.pods != 0)
 
 
-def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:
+def _nodes(gpus: Iterable[GpuLine]) -> list[NodeLine]:
     """The sums of each node. A GPU of which only its attempt's nodes are known is in none of them."""
-    known: defaultdict[str, list[HeldGpu]] = defaultdict(list)
+    known: defaultdict[str, list[GpuLine]] = defaultdict(list)
     partial_attempts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for each in gpus:
         if len(each.nodes) == 1:
@@ -123,7 +109,7 @@ def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:
     return [_node(name, known.get(name, ()), len(partial_attempts.get(name, ()))) for name in names]
 
 
-def _node(name: str, gpus: Sequence[HeldGpu], partial_attempts: int) -> NodeLine:
+def _node(name: str, gpus: Sequence[GpuLine], partial_attempts: int) -> NodeLine:
     recent = _sum_if_known([each.recent_power_watts for each in gpus])
     limits = [None if each.limit_watts is None else each.limit_watts * each.gpus for each in gpus]
     return NodeLine(

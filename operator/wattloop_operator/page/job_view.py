@@ -1,9 +1,15 @@
-"""Builds the view of a job, from the functions of `wattloop history`, `wattloop plot` and the status."""
+"""Builds the views of jobs, from the functions of `wattloop history`, `wattloop plot` and the status.
+
+The functions raise `WattloopError` if what they show cannot be read. A page beyond the last is the last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
+from wattloop_operator.api.attempt_state import ProgressSummary, Result
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -12,23 +18,25 @@ from wattloop_operator.domain.quantities import Unit, optional_float, target_tex
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import money_saved, summary
-from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.job_overview import NO_JOB, JobOverview, units_of_jobs
-from wattloop_operator.history.marks import marks_of
+from wattloop_operator.history.job_history import JobHistory, marks_of
+from wattloop_operator.history.job_overview import NO_JOB, JobLine, units_of_jobs
+from wattloop_operator.history.lines import Interval
 from wattloop_operator.history.rows import RecurrenceRow, outcome_text, rows_of
-from wattloop_operator.history.running_attempt import RunningAttempt, running_attempt
 from wattloop_operator.page.job_source import JobSource, SourcedJob
-from wattloop_operator.page.jobs_view import job_line, page_of
 from wattloop_operator.page.views import (
     AttemptView,
     BeliefView,
+    ConditionsView,
+    ConditionView,
     DecisionView,
-    Interval,
+    FailureView,
+    JobsView,
     JobView,
     MarkView,
     RecurrenceView,
     TradeoffView,
 )
+from wattloop_operator.plots.curve_plot import curve_of_running
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status, stop_reason_in_status
 from wattloop_operator.reconcile.job.recurrences import next_index
@@ -37,22 +45,56 @@ from wattloop_operator.reconcile.learning.policy_configurations import default_c
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
-ATTEMPTS_OF_PAGE = 50
+JOBS_OF_PAGE = ATTEMPTS_OF_PAGE = 50
+MAX_FAILURES = 5
 NONE_LEFT = "No batch size is left that could run; the conditions say why."
 NOT_YET = "Not known yet; it comes with the next status of the job."
 
+Item = TypeVar("Item")
+
+
+def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
+    """One page of the jobs whose namespace and name contain a text."""
+    # What is missing first: more may be known by the time that the keys are read.
+    version, missing, keys = source.version(), source.missing(), source.keys()
+    found = [key for key in keys if search.casefold() in str(key).casefold()]
+    page, pages, shown = page_of(found, JOBS_OF_PAGE, page)
+    overviews = source.overviews(shown)
+    units = units_of_jobs(overviews)
+    return JobsView(
+        database=source.name,
+        version=version,
+        command=source.command(("history", "--jobs")),
+        viewer=source.viewer,
+        missing=list(missing),
+        no_jobs_reason="" if keys else source.no_jobs_reason(),
+        first_step=source.first_step,
+        search=search,
+        total=len(found),
+        page=page,
+        pages=pages,
+        energy_unit=units.energy.name,
+        time_unit=units.time.name,
+        jobs=list(overviews),
+    )
+
+
+def page_of(items: Sequence[Item], size: int, page: int) -> tuple[int, int, Sequence[Item]]:
+    """The page that is shown instead of one beyond the last, the number of pages, and the items of the page.
+
+    Nothing is one empty page.
+
+    Example:
+        >>> page_of("abcde", 2, 9), page_of("", 2, 1)
+        ((3, 3, 'e'), (1, 1, ''))
+    """
+    pages = max(-(-len(items) // size), 1)
+    page = min(page, pages)
+    return page, pages, items[(page - 1) * size : page * size]
+
 
 def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
-    """The view of a job; None if there is none of this name.
-
-    Args:
-        source: The jobs.
-        key: The job.
-        page: Page of its attempts, from 1; one beyond the last is the last.
-
-    Raises:
-        WattloopError: The job cannot be read.
-    """
+    """The view of a job, with one page of its attempts; None if there is none of this name."""
     version, job = source.version(), source.job(key)
     if job is None:
         return None
@@ -73,7 +115,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         plot_command=source.command(("plot",), key),
         energy_unit=units.energy.name,
         time_unit=units.time.name,
-        overview=job_line(overviews[0]) if overviews else None,
+        overview=next(iter(overviews), None),
         missing=list(job.missing),
         money_saved=_money_saved(history.tariff, overviews),
         summary=[job.note] if job.note else summary(history).splitlines(),
@@ -84,21 +126,20 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         if snapshot is None
         else [_belief(each, snapshot.job.status, reference) for each in snapshot.job.status.arms],
         cost_percent_of="" if reference is None else str(_configuration(reference)),
-        running=[_attempt(each) for each in running_attempts(job)],
-        marks=[MarkView(recurrence=each.recurrence, kind=each.kind, text=each.text) for each in marks_of(history)],
+        running=[_attempt(each, history) for each in running_attempts(job)],
+        marks=[MarkView.model_validate(each) for each in marks_of(history)],
         tradeoff=_tradeoff(history),
         total=len(rows),
         page=page,
         pages=pages,
-        recurrences=[_recurrence(row) for row in shown],
+        recurrences=[RecurrenceView.model_validate(row) for row in shown],
     )
 
 
-def running_attempts(job: SourcedJob) -> tuple[RunningAttempt, ...]:
+def running_attempts(job: SourcedJob) -> list[TrainingRecurrence]:
     """The running attempts of a job, the oldest first."""
     recurrences = () if job.snapshot is None else job.snapshot.recurrences
-    running = sorted((each for each in recurrences if each.status.result is None), key=lambda each: each.order)
-    return tuple(running_attempt(each, job.history) for each in running)
+    return sorted((each for each in recurrences if each.status.result is None), key=lambda each: each.order)
 
 
 def next_decision_view(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
@@ -175,10 +216,10 @@ def _configuration(arm: ArmStatus) -> Configuration:
     return Configuration(arm.batch_size, tuple(sorted(arm.parameters.items())))
 
 
-def _money_saved(tariff: Tariff, overviews: Sequence[JobOverview]) -> str:
+def _money_saved(tariff: Tariff, overviews: Sequence[JobLine]) -> str:
     if tariff.currency is None or not overviews:
         return ""
-    return Unit(1.0, tariff.currency).interval_text(money_saved(tariff, overviews[0].saved_energy))
+    return Unit(1.0, tariff.currency).interval_text(money_saved(tariff, overviews[0].saved_energy_joules))
 
 
 def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStatus | None) -> BeliefView:
@@ -204,9 +245,9 @@ def _cost_percent(arm: ArmStatus, default: ArmStatus) -> Estimate | None:
     return None if cost is None else cost.scaled(100 / float(default.mean_cost_joules or 1))
 
 
-def _attempt(running: RunningAttempt) -> AttemptView:
-    recurrence, curve, progress = running.recurrence, running.curve, running.progress
-    status = recurrence.status
+def _attempt(recurrence: TrainingRecurrence, history: JobHistory) -> AttemptView:
+    status, curve = recurrence.status, curve_of_running(recurrence, history)
+    progress = status.progress or ProgressSummary()
     return AttemptView(
         name=recurrence.metadata.name,
         recurrence=curve.recurrence,
@@ -222,7 +263,7 @@ def _attempt(running: RunningAttempt) -> AttemptView:
         final_metric=Interval.of(curve.final_metric),
         energy_joules=optional_float(progress.energy_joules),
         time_seconds=optional_float(progress.time_seconds),
-        limit_percent=running.limit_percent,
+        limit_percent=optional_float(progress.cost_percent),
         power_limit_watts=progress.power_limit_watts,
         refused_limit=refused_limit_in_status(recurrence),
         gpus=status.devices,
@@ -231,34 +272,51 @@ def _attempt(running: RunningAttempt) -> AttemptView:
     )
 
 
-def _recurrence(row: RecurrenceRow) -> RecurrenceView:
-    return RecurrenceView(
-        recurrence=row.recurrence,
-        attempt=row.attempt,
-        configuration=str(row.configuration),
-        power_limit_watts=row.power_limit_watts,
-        epochs=row.epochs,
-        outcome=row.outcome,
-        energy_joules=row.energy_joules,
-        time_seconds=row.time_seconds,
-        metric=row.metric,
-        cost_saving_percent=Interval.of(row.saving),
-        purpose=row.purpose,
-        reason=row.reason,
-    )
-
-
 def _tradeoff(history: JobHistory) -> list[TradeoffView]:
     points = tradeoff_points(history) if history.records else ()
     front = set(pareto_front(points))
-    return [
-        TradeoffView(
-            configuration=str(each.configuration),
-            power_limit_watts=each.power_limit_watts,
-            energy_joules=each.energy_joules,
-            time_seconds=each.time_seconds,
-            runs=each.runs,
-            on_front=each in front,
+    return [TradeoffView.model_validate(vars(each) | {"on_front": each in front}) for each in points]
+
+
+def conditions_view(source: JobSource, key: JobKey) -> ConditionsView | None:
+    """The view of a job; None if there is none of this name."""
+    version, job = source.version(), source.job(key)
+    if job is None:
+        return None
+    overviews, snapshot = source.overviews((key,)), job.snapshot
+    return ConditionsView(
+        namespace=key.namespace,
+        name=key.name,
+        version=version,
+        command=source.conditions_command(key),
+        overview=next(iter(overviews), None),
+        missing=list(job.missing),
+        conditions=[] if snapshot is None else list(_conditions(snapshot)),
+        failures=[] if snapshot is None else list(_failures(snapshot))[:MAX_FAILURES],
+    )
+
+
+def _conditions(snapshot: Snapshot) -> Iterator[ConditionView]:
+    yield from _of("job", snapshot.job.status.conditions)
+    for each in sorted(snapshot.recurrences, key=lambda each: each.order):
+        if each.status.result is None:
+            yield from _of(each.metadata.name, each.status.conditions)
+
+
+def _of(subject: str, conditions: Iterable[Condition]) -> Iterator[ConditionView]:
+    for each in conditions:
+        yield ConditionView(
+            subject=subject,
+            type=each.type,
+            status=each.status.value,
+            reason=each.reason,
+            message=each.message,
+            since=each.last_transition_time,
         )
-        for each in points
-    ]
+
+
+def _failures(snapshot: Snapshot) -> Iterator[FailureView]:
+    for each in sorted(snapshot.recurrences, key=lambda each: each.order, reverse=True):
+        result = each.status.result
+        if result not in (None, Result.REACHED):
+            yield FailureView(name=each.metadata.name, outcome=outcome_text(result.value), message=each.status.message)

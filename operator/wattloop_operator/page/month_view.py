@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text, next_month, units_of_month
 from wattloop_operator.page.job_source import JobSource
-from wattloop_operator.page.jobs_view import page_of
+from wattloop_operator.page.job_view import page_of
 from wattloop_operator.page.views import AmountOfMoney, MonthLine, MonthView, TeamLine
 
 JOBS_OF_PAGE = 100
@@ -18,16 +18,10 @@ FIRST_YEAR = 1000
 
 
 def month_view(source: JobSource, month: str | None = None, page: int = 1) -> MonthView:
-    """The view of a month.
-
-    Args:
-        source: The jobs.
-        month: The month, such as 2026-03; None: the latest one in which an attempt ended.
-        page: Page of the jobs, from 1; one beyond the last is the last.
+    """The view of a month, such as 2026-03, with one page of its jobs; by default, of that of the latest end.
 
     Raises:
         ValueError: It is not a month.
-        WattloopError: The jobs cannot be read.
     """
     version, missing = source.version(), source.missing()
     begin = month_begin(month or month_text(source.latest_end() or datetime.now(UTC)))
@@ -42,7 +36,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         following=month_text(following) if following <= datetime.now(UTC) else None,
         command=source.command(("history", "--month", name)),
         missing=list(missing),
-        partial=source.month_partial,
+        partial=source.month_partial(),
         notes=sorted({f"{each.namespace}/{each.job}: {each.energy_note}" for each in usages if each.energy_note}),
         energy_unit=units.energy.name,
         time_unit=units.time.name,
@@ -85,15 +79,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _line(usage: MonthUsage) -> MonthLine:
-    paid = usage.money_amount
-    return MonthLine(
-        namespace=usage.namespace,
-        name=usage.job,
-        queue=usage.queue,
-        attempts=usage.attempts,
-        coverage_percent=usage.coverage_percent,
-        energy_joules=usage.energy_joules,
-        gpu_seconds=usage.gpu_seconds,
-        money=None if paid is None else AmountOfMoney(amount=paid, currency=usage.currency),
-        carbon_grams=usage.carbon_grams,
-    )
+    amount, paid = usage.money_amount, None
+    if amount is not None:
+        paid = AmountOfMoney(amount=amount, currency=usage.currency)
+    return MonthLine(**dict(usage), name=usage.job, coverage_percent=usage.coverage_percent, money=paid)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -19,21 +21,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from wattloop.errors import InputError, WattloopError
 from wattloop.printable import printable
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.history.focus import write_focus
-from wattloop_operator.history.line_files import write_lines
-from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text
-from wattloop_operator.page.change_stream import ChangeStreams, EventStream
+from wattloop_operator.history.lines import write_lines
+from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text, write_focus
+from wattloop_operator.page.change_stream import ChangeStreams, EventStream, ViewerPage, viewer_page_of, with_page
 from wattloop_operator.page.cluster_view import cluster_view
-from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_source import JobSource
-from wattloop_operator.page.job_view import job_view
-from wattloop_operator.page.jobs_view import jobs_view
+from wattloop_operator.page.job_view import conditions_view, job_view, jobs_view
 from wattloop_operator.page.month_view import month_view
 from wattloop_operator.page.rendering import rendered, rendered_error
 from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
-from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
-from wattloop_operator.page.viewer_page import ViewerPage, viewer_page_of, with_page
 from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView, View
 
 
@@ -56,6 +53,8 @@ Month = Annotated[str, Query(pattern="^[1-9][0-9]{3}-(0[1-9]|1[0-2])$", max_leng
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 # A plot's address has the version of what it shows.
 KEPT_BY_BROWSERS = "private, max-age=86400, immutable"
+STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NO_JOB = "There is no such job"
 NO_JOB_STEP = "It may have been deleted; the list of jobs has those that there are."
 NO_DATABASE_STEP = "The page reads it again by itself."
@@ -117,6 +116,7 @@ def page_routes() -> FastAPI:
     _add_json(app)
     _add_html(app)
     _add_other(app)
+    _add_static(app)
     _add_errors(app)
     return app
 
@@ -178,9 +178,9 @@ def _add_html(app: FastAPI) -> None:
     def month_csv(source: FreshSource, month: Month, columns: Columns = Columns.WATTLOOP) -> Response:
         begin, text = month_begin(month), io.StringIO()
         usages = source.month(begin)
-        if source.month_partial:
+        if partial := source.month_partial():
             # A sheet has no place to say that it is a part.
-            raise HTTPException(404, source.month_partial)
+            raise HTTPException(404, partial)
         if columns is Columns.FOCUS:
             write_focus(text, usages, begin)
         else:
@@ -224,13 +224,21 @@ def _add_other(app: FastAPI) -> None:
         source.version()
         return Response(status_code=204)
 
-    files = static_files()
+
+def _add_static(app: FastAPI) -> None:
+    # In memory: a browser that goes away leaves no file open.
+    files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str, request: Request) -> Response:
         if name not in files:
             raise HTTPException(404, "There is no such file")
-        return files[name].response(request.headers)
+        tag = f'"{hashlib.sha256(files[name]).hexdigest()[:16]}"'
+        known = {each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")}
+        kept = {"ETag": tag, "Cache-Control": "private, no-cache"}
+        if tag in known:
+            return Response(status_code=304, headers=kept)
+        return Response(files[name], media_type=MEDIA_TYPES[Path(name).suffix], headers=kept)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -54,9 +54,6 @@ class ServedPage:
 class Kubectl:
     """Runs kubectl.
 
-    Args:
-        options: Options that choose the cluster.
-
     Raises:
         OperationError: There is no kubectl.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,6 @@ from wattloop.printable import printable
 from wattloop_operator.domain.quantities import (
     ENERGY_UNITS,
     NONE,
-    NOT_KNOWN_YET,
     TIME_UNITS,
     metric_text,
     money_text,
@@ -26,7 +25,7 @@ from wattloop_operator.domain.quantities import (
     saving_text,
     time_text,
 )
-from wattloop_operator.page.views import BeliefView, Interval
+from wattloop_operator.page.views import BeliefView
 from wattloop_planner.bandit.configuration import Configuration
 
 MAX_TEXT_CHARACTERS = 8192
@@ -47,6 +46,7 @@ def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
     """The bar of each belief; None of a cost that is not known.
 
     Example:
+        >>> from wattloop_operator.history.lines import Interval
         >>> cost = Interval(value=10.0, low=1.0, high=100.0)
         >>> of = dict(batch_size=8, parameters={}, state="tried", observations=1, missed=0, crashes=0, note="")
         >>> bars([BeliefView(cost_percent=cost, **of)])
@@ -69,10 +69,6 @@ def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
         else Bar(place(cost.low), max(place(cost.high) - place(cost.low), 0.5), place(cost.value))
         for each in beliefs
     ]
-
-
-def _estimate(text_of: Callable[..., str]) -> Callable[[Interval | None], str]:
-    return lambda interval: NOT_KNOWN_YET if interval is None else text_of(interval.estimate)
 
 
 def _moment(moment: datetime) -> str:
@@ -106,10 +102,10 @@ def _environment() -> Environment:
         "moment": _moment,
         "money": lambda each: NONE if each is None else money_text(each.amount, each.currency),
         "number": number_text,
-        "percent": _estimate(percent_text),
+        "percent": percent_text,
         "time": time_text,
-        "saving": _estimate(saving_text),
-        "saved": lambda interval, unit: _estimate(unit.interval_text)(interval),
+        "saving": saving_text,
+        "saved": lambda interval, unit: unit.interval_text(interval),
     }
     environment.globals |= {
         "address": _address,

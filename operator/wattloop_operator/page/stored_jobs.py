@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shlex
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,12 +18,12 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import Tariffs, tariff_of
-from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, gpus_unknown, held_gpus
+from wattloop_operator.history.gpu_holders import RECURRENCE, gpus_unknown, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.job_overview import JobOverview, job_keys, overviews
+from wattloop_operator.history.job_overview import JobLine, job_keys, overviews
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
-from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
+from wattloop_operator.page.job_source import JobSource, SourcedGpus, SourcedJob
 from wattloop_operator.reconcile.attempt.progress_summary import with_summary
 from wattloop_operator.store.store import Store
 
@@ -30,13 +31,14 @@ from wattloop_operator.store.store import Store
 MAX_JOBS_KEPT = 8
 # A list of a month has a line for each job.
 MAX_LISTS_KEPT = 8
+FIRST_STEP = "wattloop run examples/digits/job.yaml --simulated-gpus 1 --output wattloop-output/digits"
 GPU_NODES_UNKNOWN = "GPUs without an attempt are not in a database: wattloop monitor shows those of a machine."
 
 Value = TypeVar("Value")
 
 
-class StoredJobs:
-    """The `JobSource` of a database. Thread-safe.
+class StoredJobs(JobSource):
+    """The jobs of a database. Thread-safe.
 
     Args:
         store: The open store.
@@ -44,9 +46,9 @@ class StoredJobs:
         tariffs: The tariffs; None: those that are remembered with the jobs of local runs.
     """
 
-    viewer = ""
-
     def __init__(self, store: Store, address: str | None = None, tariffs: Tariffs | None = None) -> None:
+        self.name = store.name
+        self.first_step = FIRST_STEP
         self._store = store
         self._tariffs = tariffs
         self._address = store.name if address is None else address
@@ -57,35 +59,19 @@ class StoredJobs:
         self._histories: LRUCache[JobKey, tuple[str, JobHistory]] = LRUCache(MAX_JOBS_KEPT)
 
     @property
-    def name(self) -> str:
-        """See `JobSource`."""
-        return self._store.name
-
-    @property
     def unreadable_rows(self) -> tuple[str, ...]:
         """See `JobSource`."""
         return self._store.unreadable_rows
-
-    def refresh(self) -> None:
-        """See `JobSource`: a database is read at once."""
-
-    def outdated_seconds(self) -> float:
-        """See `JobSource`."""
-        return 0.0
 
     def version(self) -> str:
         """See `JobSource`."""
         return f"{self._nonce}-{self._store.version()}"
 
-    def sees_any(self) -> bool:
-        """See `JobSource`."""
-        return True
-
     def keys(self) -> tuple[JobKey, ...]:
         """See `JobSource`."""
         return self._once_per_version(job_keys, self._store)
 
-    def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
+    def overviews(self, keys: Sequence[JobKey]) -> tuple[JobLine, ...]:
         """See `JobSource`."""
         return self._once_per_version(overviews, self._store, tuple(keys))
 
@@ -101,40 +87,17 @@ class StoredJobs:
         snapshot = None if job is None else self._snapshot(job, history)
         return SourcedJob(key, history, snapshot, self._version_of(history, records_version))
 
-    @property
-    def first_step(self) -> str:
+    def gpus(self) -> SourcedGpus:
         """See `JobSource`."""
-        return "wattloop run examples/digits/job.yaml --simulated-gpus 1 --output wattloop-output/digits"
+        unknown, held = (
+            self._once_per_version(gpus_unknown, self._store),
+            self._once_per_version(held_gpus, self._store),
+        )
+        return SourcedGpus(held, unknown, nodes_unknown=GPU_NODES_UNKNOWN)
 
-    def missing(self) -> tuple[str, ...]:
-        """See `JobSource`."""
-        return ()
-
-    def no_jobs_reason(self) -> str:
-        """See `JobSource`."""
-        return ""
-
-    @property
-    def gpus_unknown(self) -> str:
-        """See `JobSource`."""
-        return self._once_per_version(gpus_unknown, self._store)
-
-    @property
     def month_partial(self) -> str:
         """See `JobSource`."""
         return f"Rows of the database are left out: {unreadable[0]}" if (unreadable := self.unreadable_rows) else ""
-
-    def held_gpus(self) -> tuple[HeldGpu, ...]:
-        """See `JobSource`."""
-        return self._once_per_version(held_gpus, self._store)
-
-    def pods_of_attempts(self) -> Mapping[tuple[str, str], Collection[str]]:
-        """See `JobSource`."""
-        return {}
-
-    def gpu_nodes(self) -> GpuNodes:
-        """See `JobSource`."""
-        return GpuNodes(unknown=GPU_NODES_UNKNOWN)
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
         """See `JobSource`."""
@@ -147,7 +110,7 @@ class StoredJobs:
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
         """See `JobSource`."""
         named = () if key is None else (key.name, "--namespace", key.namespace)
-        return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
+        return shlex.join(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
 
     def conditions_command(self, key: JobKey) -> str:  # noqa: ARG002
         """See `JobSource`."""

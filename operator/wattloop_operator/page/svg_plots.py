@@ -10,11 +10,10 @@ from cachetools import LRUCache
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.history.running_attempt import latest_curve
 from wattloop_operator.page.job_source import JobSource, SourcedJob
 from wattloop_operator.page.job_view import running_attempts
 from wattloop_operator.plots.cost_plot import cost_svg
-from wattloop_operator.plots.curve_plot import curve_svg
+from wattloop_operator.plots.curve_plot import curve_of_running, curve_svg, latest_curve
 from wattloop_operator.plots.figure_style import DARK, LIGHT
 from wattloop_operator.plots.tradeoff import tradeoff_points
 from wattloop_operator.plots.tradeoff_plot import tradeoff_svg
@@ -49,9 +48,6 @@ class SvgPlots:
         """A plot of a job; None if the source has none of this name.
 
         One that was drawn for another source is the same: the versions name the job's uid and all that is drawn.
-
-        Raises:
-            WattloopError: The job cannot be read.
         """
         version, job = source.version(), source.job(key)
         if job is None:
@@ -76,4 +72,4 @@ def _drawn(plot: Plot, job: SourcedJob, name: ThemeName) -> bytes:
         points = tradeoff_points(history) if history.records else ()
         return tradeoff_svg(history.title, points, history.units, theme, note)
     running = running_attempts(job)
-    return curve_svg(history.title, running[0].curve if running else latest_curve(history), theme)
+    return curve_svg(history.title, curve_of_running(running[0], history) if running else latest_curve(history), theme)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from wattloop_planner.estimate import Estimate
+from wattloop_operator.history.gpu_holders import GpuLine
+from wattloop_operator.history.job_overview import JobLine
+from wattloop_operator.history.lines import Interval
 
 VALUES = "Values of the further parameters by name."
+
+
+# Of what is known of an attempt or a job, by the same names.
+OF_ATTRIBUTES = ConfigDict(from_attributes=True)
+Text = Annotated[str, BeforeValidator(str)]
 
 
 class View(BaseModel):
@@ -17,49 +24,6 @@ class View(BaseModel):
 
     unreadable_rows: list[str] = Field(
         default=[], description="Rows of the database that cannot be read, and are left out; empty if all can."
-    )
-
-
-class Interval(BaseModel):
-    """An estimated value with its interval of 90 %."""
-
-    value: float = Field(description="The expected value.")
-    low: float = Field(description="Lower end of the interval.")
-    high: float = Field(description="Upper end of the interval.")
-
-    @classmethod
-    def of(cls, estimate: Estimate | None) -> Self | None:
-        """The form of an estimate; None of None."""
-        return None if estimate is None else cls(value=estimate.value, low=estimate.low, high=estimate.high)
-
-    @property
-    def estimate(self) -> Estimate:
-        """The estimate."""
-        return Estimate(self.value, self.low, self.high)
-
-
-class JobLine(BaseModel):
-    """A job in the list of jobs."""
-
-    namespace: str = Field(description="Namespace of the job.")
-    name: str = Field(description="Name of the job.")
-    state: str | None = Field(description="State in one word, as it was written last; null if it is not known.")
-    failure: str = Field(description="Why its runs fail, as one word; empty if they do not.")
-    why: str = Field(description="What it waits for, or why nothing starts.")
-    next_start: datetime | None = Field(description="When its next recurrence starts; null if that is not known.")
-    recurrence: int | None = Field(description="Index of its latest recurrence that ended; null if none has.")
-    batch_size: int | None = Field(description="The batch size of its last attempt.")
-    outcome: str | None = Field(description="The result of that attempt.")
-    energy_joules: float | None = Field(description="The energy of that recurrence; null if it is not known.")
-    time_seconds: float | None = Field(description="The time of that recurrence; null if it is not known.")
-    latest_cost_saving_percent: Interval | None = Field(
-        description="What the latest recurrences cost less than the default configuration; null until it is known."
-    )
-    saved_energy_joules: Interval | None = Field(
-        description="Energy saved so far, learning included; null until it is known."
-    )
-    saved_time_seconds: Interval | None = Field(
-        description="Time saved so far, learning included; null until it is known."
     )
 
 
@@ -116,6 +80,8 @@ class BeliefView(BaseModel):
 class MarkView(BaseModel):
     """Where the job begins to train something else, or somewhere else."""
 
+    model_config = OF_ATTRIBUTES
+
     recurrence: int = Field(description="Index of the first recurrence that differs.")
     kind: str = Field(description="What is different: target, template, image or GPU.")
     text: str = Field(description="What it was and what it is.")
@@ -124,9 +90,11 @@ class MarkView(BaseModel):
 class RecurrenceView(BaseModel):
     """One attempt, with figures as in `wattloop history`."""
 
+    model_config = OF_ATTRIBUTES
+
     recurrence: int = Field(description="Index of the recurrence.")
     attempt: int = Field(description="Index of the attempt within it.")
-    configuration: str = Field(description="Batch size and further parameters.")
+    configuration: Text = Field(description="Batch size and further parameters.")
     power_limit_watts: float | None = Field(description="Power limit of each GPU at its end; null for none.")
     epochs: float = Field(description="Epochs run.")
     outcome: str = Field(description="The result.")
@@ -143,7 +111,9 @@ class RecurrenceView(BaseModel):
 class TradeoffView(BaseModel):
     """Energy and time to the target with one configuration at one power limit."""
 
-    configuration: str = Field(description="Batch size and further parameters.")
+    model_config = OF_ATTRIBUTES
+
+    configuration: Text = Field(description="Batch size and further parameters.")
     power_limit_watts: float | None = Field(description="Power limit of each GPU; null for none.")
     energy_joules: float = Field(description="Mean energy to the target.")
     time_seconds: float = Field(description="Mean time to the target.")
@@ -240,31 +210,6 @@ class ConditionsView(View):
     missing: list[str] = Field(description="Why recurrences of the job are not shown.")
     conditions: list[ConditionView] = Field(description="The conditions of the job and of its running attempts.")
     failures: list[FailureView] = Field(description="The latest attempts that missed the target, the newest first.")
-
-
-class GpuLine(BaseModel):
-    """A GPU of a running attempt, or all of its GPUs if it does not report which they are."""
-
-    namespace: str = Field(description="Namespace of the job.")
-    job: str = Field(description="Name of the job.")
-    attempt: str = Field(description="Name of the TrainingRecurrence that holds it.")
-    node: str = Field(description="Its node; those of all pods if it is not known on which it is.")
-    gpu: str = Field(description="UUID of the GPU; empty for all GPUs of the attempt.")
-    gpus: int = Field(description="Number of GPUs: 1, or that of the attempt.")
-    product: str = Field(description="Product name; empty if it is not known.")
-    mean_power_watts: float | None = Field(
-        description="Mean power since the attempt began, up to its latest report; null before the first."
-    )
-    recent_power_watts: float | None = Field(
-        description="Mean power between the latest two reports of its process, or since it began; null if not known."
-    )
-    recent_seconds: float | None = Field(description="Time over which it is the mean, by the GPU's clock.")
-    recent_until: datetime | None = Field(description="When the later of these reports was received.")
-    limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
-    refused_limit: str = Field(description="Why the limit that was requested last is not held; empty if it is.")
-    frequency_plan: str = Field(description="FrequencyPlan by which its clocks are held; empty if there is none.")
-    since: datetime = Field(description="When the attempt began.")
-    until: datetime | None = Field(description="When it ends at the latest; null if it has no deadline.")
 
 
 class NodeLine(BaseModel):

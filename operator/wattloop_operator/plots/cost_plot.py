@@ -19,8 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from wattloop_operator.domain.quantities import metric_text
 from wattloop_operator.history.cost_history import RecurrenceCost, costs_of, count_text, unknown_cause
 from wattloop_operator.history.energy_origin import energy_note
-from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.marks import Mark, marks_of
+from wattloop_operator.history.job_history import JobHistory, Mark, marks_of
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_operator.plots.figure_style import (
     DASHES,

@@ -43,11 +43,7 @@ class AttemptProgress:
         self._database = database
 
     def attempts(self, recurrences: Iterable[TrainingRecurrence]) -> list[TrainingAttempt]:
-        """TrainingRecurrences with their rows.
-
-        Raises:
-            OperationError: The database failed.
-        """
+        """TrainingRecurrences with their rows."""
         listed = list(recurrences)
         columns, found = tuple_(*(ATTEMPT_PROGRESS.c[name] for name in KEY)), {}
         for begin in range(0, len(listed), ROWS_OF_QUERY):
@@ -68,7 +64,6 @@ class AttemptProgress:
 
         Raises:
             StaleSnapshotError: The row has changed since, or its outcome is decided.
-            OperationError: The database failed.
         """
         if attempt.outcome is not None:
             raise StaleSnapshotError(f"{attempt.metadata.full_name} has an outcome")
@@ -79,7 +74,6 @@ class AttemptProgress:
 
         Raises:
             StaleSnapshotError: The row has changed since.
-            OperationError: The database failed.
         """
         values = {"outcome": text_of(outcome), "ending": False, "updated_at": now}
         self._write(attempt, values if attempt.progress_version else values | {"body": "{}"})

@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Column, Connection, Engine, Table, create_engine, event, select
-from sqlalchemy.exc import (
-    DataError,
-    DBAPIError,
-    IntegrityError,
-    MultipleResultsFound,
-    NoResultFound,
-    OperationalError,
-)
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, MultipleResultsFound, NoResultFound, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from wattloop import interruption

@@ -87,7 +87,6 @@ class Objects:
         Raises:
             ObjectExistsError: An object of this name exists already.
             InputError: The body is not JSON.
-            OperationError: The database failed.
         """
         text = _json(kind, namespace, name, body)
         with self._database.writing(f"create {kind} {namespace}/{name}") as on:
@@ -164,7 +163,6 @@ class Objects:
             ConflictError: The object's version is not `expected_version`.
             ObjectMissingError: The object does not exist.
             InputError: The body is not JSON.
-            OperationError: The database failed.
         """
         text = _json(kind, namespace, name, body)
         with self._database.writing(f"replace {kind} {namespace}/{name}") as on:
@@ -185,7 +183,6 @@ class Objects:
         Raises:
             ConflictError: The object's version is not `expected_version`.
             ObjectMissingError: The object does not exist.
-            OperationError: The database failed.
         """
         with self._database.writing(f"delete {kind} {namespace}/{name}") as on:
             self._check_version(on, kind, namespace, name, expected_version)

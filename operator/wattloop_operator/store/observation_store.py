@@ -1,7 +1,7 @@
-"""Records of attempts: observations, and usage that agents reported after the outcome.
+"""Records of attempts: decisions, observations, and usage that agents reported after the outcome.
 
-Observations are append-only; a second record of an attempt is ignored. Late usages are replaced. Both are bounded: of
-a job the oldest attempts are deleted, and of a namespace the jobs whose last attempt ended first.
+Observations are append-only; a second record of an attempt is ignored. The others are replaced. All are bounded: of a
+job the oldest attempts are deleted, and of a namespace the jobs whose last attempt ended first.
 """
 
 from __future__ import annotations
@@ -12,23 +12,10 @@ from dataclasses import fields
 from datetime import datetime
 from typing import ClassVar
 
+import sqlalchemy as sa
 from pydantic.dataclasses import dataclass
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    Table,
-    Tuple,
-    and_,
-    delete,
-    func,
-    not_,
-    or_,
-    select,
-    true,
-    tuple_,
-)
 
+from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.record_fields import RECORD, Amount, Count, Index, Name, StoredRecord, Text, Time
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
@@ -81,7 +68,7 @@ class Observations:
             .on_conflict_do_nothing(index_elements=ATTEMPT)
             .returning(OBSERVATIONS.c.attempt)
         )
-        self._ended = _is_time(OBSERVATIONS.c.finished_at) if database.is_sqlite else true()
+        self._ended = _is_time(OBSERVATIONS.c.finished_at) if database.is_sqlite else sa.true()
 
     def record(self, record: ObservationRecord) -> bool:
         """Store an observation, durably when this returns.
@@ -92,12 +79,9 @@ class Observations:
 
         Returns:
             Whether the observation is new.
-
-        Raises:
-            OperationError: The database failed; nothing is recorded, and the call may be repeated.
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
-            if on.execute(self._insert, _values(record)).first() is not None:
+            if on.execute(self._insert, {each.name: getattr(record, each.name) for each in fields(record)}).first():
                 _delete_beyond_bounds(on, record)
                 return True
             stored = self._select(
@@ -120,7 +104,7 @@ class Observations:
 
     def last_of_job(self, job_uid: str) -> ObservationRecord | None:
         """The observation of the latest attempt of a job; None if there is none."""
-        newest = select(OBSERVATIONS).where(OBSERVATIONS.c.job_uid == job_uid)
+        newest = sa.select(OBSERVATIONS).where(OBSERVATIONS.c.job_uid == job_uid)
         newest = newest.order_by(OBSERVATIONS.c.recurrence.desc(), OBSERVATIONS.c.attempt.desc()).limit(1)
         with self._database.reading(f"read the last observation of job {job_uid}") as on:
             found = self._database.values(OBSERVATIONS, on.execute(newest), ObservationRecord)
@@ -135,21 +119,23 @@ class Observations:
         """The usages of all attempts that ended from `begin` on, and before `end`, ordered by namespace and name."""
         table, late = OBSERVATIONS.c, LATE_USAGES.c
         columns = [
-            func.coalesce(late[each.name], table[each.name]) if each.name in late else table[each.name]
+            sa.func.coalesce(late[each.name], table[each.name]) if each.name in late else table[each.name]
             for each in fields(AttemptUsage)
         ]
-        of_attempt = and_(*(table[name] == late[name] for name in ATTEMPT))
-        query = select(*columns).outerjoin_from(OBSERVATIONS, LATE_USAGES, of_attempt)
-        is_in_month = and_(table.finished_at >= begin, table.finished_at < end)
+        of_attempt = sa.and_(*(table[name] == late[name] for name in ATTEMPT))
+        query = sa.select(*columns).outerjoin_from(OBSERVATIONS, LATE_USAGES, of_attempt)
+        is_in_month = sa.and_(table.finished_at >= begin, table.finished_at < end)
         # An attempt whose end is not a time may be one of the month; its row is left out by name.
-        query = query.where(or_(is_in_month, not_(self._ended))).order_by(table.namespace, table.job_name)
+        query = query.where(sa.or_(is_in_month, sa.not_(self._ended))).order_by(table.namespace, table.job_name)
         with self._database.reading("read the usages of attempts") as on:
             return self._database.values(OBSERVATIONS, on.execute(query), AttemptUsage)
 
     def latest_end(self) -> datetime | None:
         """When the attempt that ended last did so; None before the first."""
         with self._database.reading("read when the latest attempt ended") as on:
-            latest: object = on.execute(select(func.max(OBSERVATIONS.c.finished_at)).where(self._ended)).scalar_one()
+            latest: object = on.execute(
+                sa.select(sa.func.max(OBSERVATIONS.c.finished_at)).where(self._ended)
+            ).scalar_one()
         return latest if isinstance(latest, datetime) else None
 
     def jobs(self) -> tuple[JobObservations, ...]:
@@ -157,11 +143,11 @@ class Observations:
         columns = OBSERVATIONS.c
         uid, names = columns.job_uid, (columns.namespace, columns.job_name)
         with self._database.reading("list the jobs") as on:
-            rows = on.execute(select(uid, *names, func.count()).group_by(*names, uid).order_by(*names, uid))
+            rows = on.execute(sa.select(uid, *names, sa.func.count()).group_by(*names, uid).order_by(*names, uid))
             return self._database.values(OBSERVATIONS, rows, JobObservations)
 
-    def _select(self, on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
-        ordered = select(OBSERVATIONS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in ATTEMPT))
+    def _select(self, on: sa.Connection, *conditions: sa.ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
+        ordered = sa.select(OBSERVATIONS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in ATTEMPT))
         return self._database.values(OBSERVATIONS, on.execute(ordered), ObservationRecord)
 
 
@@ -170,24 +156,20 @@ class LateUsages:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        insert = database.insert(LATE_USAGES)
-        values = {name: insert.excluded[name] for name in ("energy_joules", "time_seconds")}
-        self._upsert = insert.on_conflict_do_update(index_elements=ATTEMPT, set_=values)
+        upsert = database.insert(LATE_USAGES)
+        values = {name: upsert.excluded[name] for name in ("energy_joules", "time_seconds")}
+        self._upsert = upsert.on_conflict_do_update(index_elements=ATTEMPT, set_=values)
 
     def record(self, late_usage: LateUsage) -> None:
-        """Store a late usage, durably when this returns; it replaces an earlier one of the attempt.
-
-        Raises:
-            OperationError: The database failed; nothing is recorded, and the call may be repeated.
-        """
+        """Store a late usage, durably when this returns; it replaces an earlier one of the attempt."""
         purpose = f"record the late usage of job {late_usage.job_uid}, recurrence {late_usage.recurrence}"
         with self._database.writing(purpose) as on:
             on.execute(self._upsert, vars(late_usage))
-            delete_beyond_bound_of_job(on, LATE_USAGES, late_usage.job_uid)
+            _delete_beyond_bound_of_job(on, LATE_USAGES, late_usage.job_uid)
 
     def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
         """All late usages of a job, ordered by (recurrence, attempt)."""
-        query = select(LATE_USAGES).where(LATE_USAGES.c.job_uid == job_uid)
+        query = sa.select(LATE_USAGES).where(LATE_USAGES.c.job_uid == job_uid)
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
             rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in ATTEMPT)))
             return self._database.values(LATE_USAGES, rows, LateUsage)
@@ -197,45 +179,92 @@ class LateUsages:
         return self._database.distinct(LATE_USAGES.c.job_uid, "list the jobs that have late usages")
 
 
-def _delete_beyond_bounds(on: Connection, new: ObservationRecord) -> None:
-    cutoff = delete_beyond_bound_of_job(on, OBSERVATIONS, new.job_uid)
+class Decisions:
+    """The decisions in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, inputs: StoredDecision) -> None:
+        """Store a decision before its attempt is created, durably when this returns.
+
+        It replaces an earlier one of the attempt, which then was not created.
+        """
+        spec, metadata = inputs.decided.spec, inputs.decided.metadata
+        table, uid = DECISIONS.c, spec.job_ref.uid
+        same = (table.job_uid == uid, table.recurrence == spec.index, table.attempt == spec.attempt)
+        values = {
+            "job_uid": uid,
+            "recurrence": spec.index,
+            "attempt": spec.attempt,
+            "namespace": metadata.namespace,
+            "job_name": spec.job_ref.name,
+            "body": inputs.to_bytes(),
+        }
+        with self._database.writing(f"record the decision of {metadata.full_name}") as on:
+            on.execute(sa.delete(DECISIONS).where(*same))
+            on.execute(sa.insert(DECISIONS), values)
+            _delete_beyond_bound_of_job(on, DECISIONS, uid)
+
+    def jobs(self) -> tuple[tuple[str, str, str], ...]:
+        """Namespace, name and UID of the jobs that have decisions, in this order."""
+        columns = (DECISIONS.c.namespace, DECISIONS.c.job_name, DECISIONS.c.job_uid)
+        with self._database.reading("list the jobs that have decisions") as on:
+            found = self._database.texts(DECISIONS, on.execute(sa.select(*columns).distinct().order_by(*columns)))
+        return tuple((namespace, name, uid) for namespace, name, uid in found)
+
+    def of_job(self, job_uid: str) -> tuple[StoredDecision, ...]:
+        """The decisions of a job, in the order in which they were made.
+
+        Raises:
+            InputError: One cannot be read, and the store leaves out none.
+        """
+        query = sa.select(DECISIONS.c.recurrence, DECISIONS.c.attempt, DECISIONS.c.body)
+        query = query.where(DECISIONS.c.job_uid == job_uid).order_by(DECISIONS.c.id)
+
+        def read(recurrence: int, attempt: int, body: bytes) -> StoredDecision:
+            name = f"decision of job {job_uid}, recurrence {recurrence}, attempt {attempt}"
+            return StoredDecision.from_bytes(name, body)
+
+        with self._database.reading(f"read the decisions of job {job_uid}") as on:
+            return self._database.values(DECISIONS, on.execute(query), read)
+
+
+def _delete_beyond_bounds(on: sa.Connection, new: ObservationRecord) -> None:
+    cutoff = _delete_beyond_bound_of_job(on, OBSERVATIONS, new.job_uid)
     if cutoff is not None:
-        on.execute(delete(LATE_USAGES).where(LATE_USAGES.c.job_uid == new.job_uid, _attempt(LATE_USAGES) <= cutoff))
+        on.execute(sa.delete(LATE_USAGES).where(LATE_USAGES.c.job_uid == new.job_uid, _attempt(LATE_USAGES) <= cutoff))
     table = OBSERVATIONS.c
-    is_first = on.execute(select(func.count()).where(table.job_uid == new.job_uid)).scalar_one() == 1
+    is_first = on.execute(sa.select(sa.func.count()).where(table.job_uid == new.job_uid)).scalar_one() == 1
     if is_first:
-        newest_first = func.max(table.finished_at).desc()
-        jobs = select(table.job_uid).where(table.namespace == new.namespace, table.job_uid != new.job_uid)
+        newest_first = sa.func.max(table.finished_at).desc()
+        jobs = sa.select(table.job_uid).where(table.namespace == new.namespace, table.job_uid != new.job_uid)
         surplus = jobs.group_by(table.job_uid).order_by(newest_first).offset(MAX_JOBS_OF_NAMESPACE - 1)
         for job_uid in on.execute(surplus).scalars().all():
             for each in (OBSERVATIONS, LATE_USAGES, PROFILES, DECISIONS):
-                on.execute(delete(each).where(each.c.job_uid == job_uid))
+                on.execute(sa.delete(each).where(each.c.job_uid == job_uid))
 
 
-def delete_beyond_bound_of_job(on: Connection, table: Table, job_uid: str) -> tuple[int, int] | None:
+def _delete_beyond_bound_of_job(on: sa.Connection, table: sa.Table, job_uid: str) -> tuple[int, int] | None:
     """Delete the oldest attempts of a job beyond the bound; returns the newest of them."""
-    newest_first = select(table.c.recurrence, table.c.attempt).where(table.c.job_uid == job_uid)
+    newest_first = sa.select(table.c.recurrence, table.c.attempt).where(table.c.job_uid == job_uid)
     newest_first = newest_first.order_by(table.c.recurrence.desc(), table.c.attempt.desc())
     row = on.execute(newest_first.offset(MAX_OBSERVATIONS_OF_JOB).limit(1)).first()
     if row is None:
         return None
     cutoff = (row.recurrence, row.attempt)
-    on.execute(delete(table).where(table.c.job_uid == job_uid, _attempt(table) <= cutoff))
+    on.execute(sa.delete(table).where(table.c.job_uid == job_uid, _attempt(table) <= cutoff))
     return cutoff
 
 
-def _is_time(column: Column[datetime]) -> ColumnElement[bool]:
+def _is_time(column: sa.Column[datetime]) -> sa.ColumnElement[bool]:
     """Whether SQLite, which stores any text, has a time in a column."""
-    minute = func.substr(column, 1, len("2026-03-01 12:00"))
-    return and_(minute >= "0001", func.coalesce(func.strftime("%Y-%m-%d %H:%M", column), "") == minute)
+    minute = sa.func.substr(column, 1, len("2026-03-01 12:00"))
+    return sa.and_(minute >= "0001", sa.func.coalesce(sa.func.strftime("%Y-%m-%d %H:%M", column), "") == minute)
 
 
-def _attempt(table: Table) -> Tuple:
-    return tuple_(table.c.recurrence, table.c.attempt)
-
-
-def _values(record: ObservationRecord) -> dict[str, object]:
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+def _attempt(table: sa.Table) -> sa.Tuple:
+    return sa.tuple_(table.c.recurrence, table.c.attempt)
 
 
 def _warn_of_difference(stored: ObservationRecord, ignored: ObservationRecord) -> None:

@@ -30,9 +30,6 @@ class PodEnergies:
 
         Of two with one key the higher is stored; if they are equal, the later; then the one that
         has ended.
-
-        Raises:
-            OperationError: The database failed; nothing is stored, and the call may be repeated.
         """
         # A fixed order of rows avoids deadlocks between writers.
         rows = [vars(energy) for energy in sorted(energies, key=_key)]
@@ -43,26 +40,23 @@ class PodEnergies:
     def of_job(self, job_uid: str, since_recurrence: int) -> dict[tuple[int, int], tuple[PodEnergy, ...]]:
         """Energies of a job from this recurrence on, by (recurrence, attempt), ordered by key."""
         table = POD_ENERGIES.c
-        query = (
-            select(POD_ENERGIES)
-            .where(table.job_uid == job_uid, table.recurrence >= since_recurrence)
-            .order_by(table.recurrence, table.attempt, *(table[name] for name in KEY))
+        energies = self._select(
+            f"read the energy of pods of job {job_uid}", table.job_uid == job_uid, table.recurrence >= since_recurrence
         )
-        with self._database.reading(f"read the energy of pods of job {job_uid}") as on:
-            energies = [PodEnergy(*row) for row in on.execute(query).all()]
         by_attempt = itertools.groupby(energies, key=lambda energy: (energy.recurrence, energy.attempt))
         return {attempt: tuple(group) for attempt, group in by_attempt}
 
     def of_attempt(self, job_uid: str, recurrence: int, attempt: int) -> tuple[PodEnergy, ...]:
         """Energies of one attempt, ordered by key."""
+        purpose = f"read the energy of pods of job {job_uid}, recurrence {recurrence}"
+        return self._select(purpose, *_of_attempt(job_uid, recurrence, attempt))
+
+    def _select(self, purpose: str, *conditions: Any) -> tuple[PodEnergy, ...]:
         table = POD_ENERGIES.c
-        query = (
-            select(POD_ENERGIES)
-            .where(*_of_attempt(job_uid, recurrence, attempt))
-            .order_by(*(table[name] for name in KEY))
-        )
-        with self._database.reading(f"read the energy of pods of job {job_uid}, recurrence {recurrence}") as on:
-            return tuple(PodEnergy(*row) for row in on.execute(query).all())
+        order = (table.recurrence, table.attempt, *(table[name] for name in KEY))
+        with self._database.reading(purpose) as on:
+            rows = on.execute(select(POD_ENERGIES).where(*conditions).order_by(*order)).all()
+        return tuple(PodEnergy(*row) for row in rows)
 
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
         """Job uid, recurrence and attempt of the pods that this ledger has reported before."""
@@ -129,7 +123,7 @@ def _upsert(database: Database) -> Any:
         index_elements=KEY,
         set_={
             "energy_millijoules": new.energy_millijoules,
-            "time_seconds": _higher(old.time_seconds, new.time_seconds),
+            "time_seconds": case((new.time_seconds > old.time_seconds, new.time_seconds), else_=old.time_seconds),
             "uncertainty_millijoules": new.uncertainty_millijoules,
             "shared": or_(old.shared, new.shared),
             "ended": new.ended,
@@ -144,7 +138,3 @@ def _upsert(database: Database) -> Any:
             and_(same, new.ended.is_(True), old.ended.is_(False)),
         ),
     )
-
-
-def _higher(old: Any, new: Any) -> Any:
-    return case((new > old, new), else_=old)

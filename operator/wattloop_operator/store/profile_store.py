@@ -31,7 +31,6 @@ class Profiles:
 
         Raises:
             InputError: There are no measurements, or two of the same power limit.
-            OperationError: The database failed; the stored profile is unchanged.
         """
         ordered = sorted(measurements, key=lambda measurement: measurement.power_limit_watts)
         _check(key, ordered)

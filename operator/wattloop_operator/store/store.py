@@ -8,25 +8,35 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sqlalchemy import func, select
+
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import PRIVATE_MODE
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.attempt_progress import AttemptProgress
-from wattloop_operator.store.changes import database_version, job_version
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.decision_store import Decisions
-from wattloop_operator.store.file_check import check_file
 from wattloop_operator.store.objects import Objects
-from wattloop_operator.store.observation_store import LateUsages, Observations
+from wattloop_operator.store.observation_store import Decisions, LateUsages, Observations
 from wattloop_operator.store.pipeline_store import Pipelines
 from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profile_store import Profiles
-from wattloop_operator.store.schema import migrate, read_marker
+from wattloop_operator.store.schema import check_file, migrate, read_marker
+from wattloop_operator.store.tables import (
+    ATTEMPT_PROGRESS,
+    LATE_USAGES,
+    MEASUREMENTS,
+    OBJECT_VERSION,
+    OBSERVATIONS,
+    PROFILES,
+)
 
 
 class Store:
     """An open store. Thread-safe; every write is durable when it returns.
+
+    Every method, also of its parts, raises `OperationError` if the database fails. Then nothing is written, and the
+    call may be repeated.
 
     Attributes:
         name: The database's URL without its password, for messages.
@@ -58,31 +68,32 @@ class Store:
         return self._database.unreadable_rows
 
     def check(self) -> None:
-        """Read one row.
-
-        Raises:
-            OperationError: The database cannot be used now.
-        """
+        """Read one row, to see whether the database can be used now."""
         with self._database.reading("use the database") as on:
             read_marker(on)
 
     def version(self) -> str:
-        """A text that changes when an object, the progress of an attempt or an observation is written.
-
-        Raises:
-            OperationError: The database failed.
-        """
+        """A text that changes when an object, the progress of an attempt or an observation is written."""
         with self._database.reading("look for changes") as on:
-            return database_version(on)
+            objects = on.execute(select(OBJECT_VERSION.c.resource_version)).scalar_one()
+            observations = on.execute(select(func.count()).select_from(OBSERVATIONS)).scalar_one()
+            # The database of a cluster has no objects, so nothing that is shown of it depends on progress.
+            reported = on.execute(select(func.max(ATTEMPT_PROGRESS.c.updated_at))).scalar_one() if objects else None
+        return f"{objects}-{observations}" + (f"-{reported}" if reported else "")
 
     def version_of_job(self, job_uid: str) -> str:
-        """A text that changes when the records of a job do.
+        """A text that changes when the records of a job do: observations are only added, the others also replaced.
 
-        Raises:
-            OperationError: The database failed.
+        It has counts and sums, which indices give without the rows.
         """
+        newest = select(OBSERVATIONS.c.recurrence, OBSERVATIONS.c.attempt).where(OBSERVATIONS.c.job_uid == job_uid)
+        newest = newest.order_by(OBSERVATIONS.c.recurrence.desc(), OBSERVATIONS.c.attempt.desc()).limit(1)
+        observations = select(func.count()).where(OBSERVATIONS.c.job_uid == job_uid)
+        late = select(func.count(), func.sum(LATE_USAGES.c.energy_joules)).where(LATE_USAGES.c.job_uid == job_uid)
+        measured = select(func.count(), func.sum(MEASUREMENTS.c.energy_joules)).join_from(MEASUREMENTS, PROFILES)
+        queries = (newest, observations, late, measured.where(PROFILES.c.job_uid == job_uid))
         with self._database.reading(f"look for changes of job {job_uid}") as on:
-            return job_version(on, job_uid)
+            return "-".join(str(each) for query in queries for each in on.execute(query).first() or ())
 
     def close(self) -> None:
         """Close all connections; the store must not be used afterwards."""

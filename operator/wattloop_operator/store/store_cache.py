@@ -62,11 +62,7 @@ class StoreCache:
         self._recorded: _RecordedJobs | None = None
 
     def of_job(self, job_uid: str) -> JobRecords:
-        """The records of a job.
-
-        Raises:
-            OperationError: The database failed.
-        """
+        """The records of a job."""
         with self._lock:
             known, recorded = self._jobs.get(job_uid), self._recorded_jobs()
         if known is not None:
@@ -81,11 +77,7 @@ class StoreCache:
         return read
 
     def record(self, action: RecordObservation | RecordLateUsage | RecordProfile) -> None:
-        """Store what an action records, durably when this returns.
-
-        Raises:
-            OperationError: The database failed; nothing is recorded, and the call may be repeated.
-        """
+        """Store what an action records, durably when this returns."""
         with self._lock:
             recorded = self._recorded_jobs()
         match action:
@@ -127,11 +119,7 @@ class StoreCache:
                 self._jobs[record.job_uid] = replace(known, records=records)
 
     def source_records(self, namespace: str, name: str) -> tuple[ObservationRecord, ...]:
-        """The observations of the newest job that had this name.
-
-        Raises:
-            OperationError: The database failed.
-        """
+        """The observations of the newest job that had this name."""
         records = self._store.observations.of_name(namespace, name)
         if not records:
             return ()

@@ -6,32 +6,14 @@ The tables of records have a column for each field of the record.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+import sqlalchemy as sa
 from pydantic import AwareDatetime
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    DateTime,
-    Dialect,
-    Double,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
 from sqlalchemy.dialects import sqlite
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
@@ -51,26 +33,26 @@ MAX_PARAMETERS_CHARACTERS = 32 * 1024
 # A curve of the most points with the longest numbers is shorter.
 MAX_CURVE_CHARACTERS = 4096
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
 
 class _StoredText(sqlite.DATETIME):
     """A time as SQLite stores it: any text."""
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
         """None, since the value is returned as found."""
 
 
-class UtcDateTime(TypeDecorator[object]):
+class UtcDateTime(sa.TypeDecorator[object]):
     """A time with microseconds in UTC on both databases, because SQLite stores no time zone.
 
     A value that is not a time is returned as found, and the record that gets it rejects it.
     """
 
-    impl = DateTime(timezone=True).with_variant(_StoredText(), "sqlite")  # type: ignore[no-untyped-call]
+    impl = sa.DateTime(timezone=True).with_variant(_StoredText(), "sqlite")  # type: ignore[no-untyped-call]
     cache_ok = True
 
-    def process_bind_param(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_bind_param(self, value: object, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
         """Convert to UTC; a time without a time zone is an error."""
         if value is None:
             return None
@@ -79,7 +61,7 @@ class UtcDateTime(TypeDecorator[object]):
             raise ValueError(f"{value.isoformat()} has no time zone")
         return value.astimezone(UTC)
 
-    def process_result_value(self, value: object, dialect: Dialect) -> object:  # noqa: ARG002
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> object:  # noqa: ARG002
         """Convert to UTC: SQLite's times have no time zone, PostgreSQL's have the session's."""
         if isinstance(value, datetime):
             return value.astimezone(UTC)
@@ -89,101 +71,84 @@ class UtcDateTime(TypeDecorator[object]):
             return value
 
 
-class CurveText(TypeDecorator[object]):
-    """A `MetricCurve` as compact JSON, [[epochs,metric],…].
+class JsonText(sa.TypeDecorator[object]):
+    """A value as compact JSON.
 
-    A value that is not such JSON is returned as found, and the record that gets it rejects it.
+    A text that is not such JSON is returned as found, and the record that gets it rejects it.
+
+    Args:
+        dump: The text of a value; None is NULL.
+        load: The value of a text.
+        absent: The value of NULL.
     """
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Format a curve of numbers exactly."""
-        if not isinstance(value, MetricCurve):
-            return None
-        return json.dumps(tuple(zip(value.epochs, value.metrics, strict=True)), separators=(",", ":"))
+    def __init__(self, dump: Callable[[Any], str | None], load: Callable[[str], object], absent: object = None) -> None:
+        super().__init__()
+        self.dump, self.load, self.absent = dump, load, absent
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
-        """Parse a curve."""
-        if value is None or len(value) > MAX_CURVE_CHARACTERS:
-            return value
+    def process_bind_param(self, value: object, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        """Format a value."""
+        return None if value is None else self.dump(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> object:  # noqa: ARG002
+        """Parse a text."""
         try:
-            epochs, metrics = zip(*json.loads(value, parse_int=float), strict=True)
-            return MetricCurve(epochs, metrics)
+            return self.absent if value is None else self.load(value)
         except (TypeError, ValueError, RecursionError):
             return value
 
 
-class ParametersText(TypeDecorator[object]):
-    """Values of parameters as compact JSON, [[name,value],…]; NULL if there are none.
-
-    A value that is not such JSON is returned as found, and the record that gets it rejects it.
-    """
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Format the values."""
-        return json.dumps(value, separators=(",", ":")) if value else None
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
-        """Parse the values."""
-        if value is None:
-            return ()
-        if len(value) > MAX_PARAMETERS_CHARACTERS:
-            return value
-        try:
-            return tuple((name, text) for name, text in json.loads(value))
-        except (TypeError, ValueError, RecursionError):
-            return value
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
-class PipelineResultText(TypeDecorator[object]):
-    """A `PipelineResult` as compact JSON; NULL if the attempt was no pipeline.
+def _curve_text(curve: MetricCurve) -> str:
+    """The numbers exactly: [[epochs,metric],…]."""
+    return _compact(tuple(zip(curve.epochs, curve.metrics, strict=True)))
 
-    A value that is not such JSON is returned as found, and the record that gets it rejects it.
-    """
 
-    impl = Text
-    cache_ok = True
+def _curve(text: str) -> object:
+    if len(text) > MAX_CURVE_CHARACTERS:
+        return text
+    epochs, metrics = zip(*json.loads(text, parse_int=float), strict=True)
+    return MetricCurve(epochs, metrics)
 
-    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Format the result."""
-        return value.to_json() if isinstance(value, PipelineResult) else None
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
-        """Parse the result."""
-        if value is None:
-            return None
-        try:
-            return PipelineResult.from_json(value)
-        except (TypeError, ValueError, RecursionError):
-            return value
+def _parameters_text(values: ParameterValues) -> str | None:
+    """[[name,value],…]; NULL if there are none."""
+    return _compact(values) if values else None
+
+
+def _parameters(text: str) -> object:
+    if len(text) > MAX_PARAMETERS_CHARACTERS:
+        return text
+    return tuple((name, value) for name, value in json.loads(text))
 
 
 # Ordered by code point on both databases, independent of the server's locale.
-NAME = Text().with_variant(Text(collation="C"), "postgresql")
+NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 # SQLite generates ids only in a column of exactly this type.
-SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 ATTEMPT = ("job_uid", "recurrence", "attempt")
 COLUMN_TYPES: dict[Any, Any] = {
-    str: Text,
-    int: BigInteger,
-    float: Double,
-    bool: Boolean,
+    str: sa.Text,
+    int: sa.BigInteger,
+    float: sa.Double,
+    bool: sa.Boolean,
     AwareDatetime: UtcDateTime,
-    MetricCurve: CurveText,
-    ParameterValues: ParametersText,
-    PipelineResult: PipelineResultText,
+    MetricCurve: JsonText(_curve_text, _curve),
+    ParameterValues: JsonText(_parameters_text, _parameters, absent=()),
+    PipelineResult: JsonText(PipelineResult.to_json, PipelineResult.from_json),
 }
 
 
 def columns_of(
     record: type[StoredRecord], *, key: Collection[str] = (), names: Collection[str] = ()
-) -> Iterator[Column[Any]]:
+) -> Iterator[sa.Column[Any]]:
     """The columns of a record, in the order of its fields.
 
     Args:
@@ -196,7 +161,7 @@ def columns_of(
         hint = hints[field.name]
         optional = NoneType in get_args(hint)
         found = next(each for each in get_args(hint) if each is not NoneType) if optional else hint
-        yield Column(
+        yield sa.Column(
             field.name,
             NAME if field.name in names and found is str else COLUMN_TYPES[found],
             primary_key=field.name in key,
@@ -206,186 +171,190 @@ def columns_of(
         )
 
 
-MARKER = Table(
+MARKER = sa.Table(
     "wattloop_database",
     METADATA,
-    Column("only_row", Integer, CheckConstraint("only_row = 1", name="wattloop_database_one_row"), primary_key=True),
-    Column("product", Text, nullable=False),
-    Column("schema_version", Integer, nullable=False),
-    Column("compatible_from", Integer, nullable=False),
-    Column("product_version", Text, nullable=False),
-    Column("migrated_at", UtcDateTime, nullable=False),
+    sa.Column(
+        "only_row", sa.Integer, sa.CheckConstraint("only_row = 1", name="wattloop_database_one_row"), primary_key=True
+    ),
+    sa.Column("product", sa.Text, nullable=False),
+    sa.Column("schema_version", sa.Integer, nullable=False),
+    sa.Column("compatible_from", sa.Integer, nullable=False),
+    sa.Column("product_version", sa.Text, nullable=False),
+    sa.Column("migrated_at", UtcDateTime, nullable=False),
 )
 
-OBSERVATIONS = Table(
+OBSERVATIONS = sa.Table(
     "observations",
     METADATA,
     *columns_of(ObservationRecord, key=ATTEMPT, names=("job_uid", "namespace", "job_name", "recurrence_name")),
-    Index("observations_by_name", "namespace", "job_name"),
+    sa.Index("observations_by_name", "namespace", "job_name"),
 )
 
-LATE_USAGES = Table("late_usages", METADATA, *columns_of(LateUsage, key=ATTEMPT, names=("job_uid",)))
+LATE_USAGES = sa.Table("late_usages", METADATA, *columns_of(LateUsage, key=ATTEMPT, names=("job_uid",)))
 
-PROFILES = Table(
+PROFILES = sa.Table(
     "power_profiles",
     METADATA,
-    Column("id", SERIAL, primary_key=True),
+    sa.Column("id", SERIAL, primary_key=True),
     *columns_of(PowerProfileKey, names=("job_uid", "gpu_product", "image_digest")),
-    UniqueConstraint("job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"),
+    sa.UniqueConstraint("job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"),
 )
 
-MEASUREMENTS = Table(
+MEASUREMENTS = sa.Table(
     "power_measurements",
     METADATA,
-    Column("profile_id", BigInteger, ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("profile_id", sa.BigInteger, sa.ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True),
     *columns_of(PowerMeasurement, key=("power_limit_watts",)),
 )
 
 # In the order in which they were made, with what each was made from.
-DECISIONS = Table(
+DECISIONS = sa.Table(
     "decisions",
     METADATA,
-    Column("id", SERIAL, primary_key=True),
-    Column("job_uid", NAME, nullable=False),
-    Column("recurrence", BigInteger, nullable=False),
-    Column("attempt", BigInteger, nullable=False),
-    Column("namespace", NAME, nullable=False),
-    Column("job_name", NAME, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    UniqueConstraint(*ATTEMPT, name="decisions_key"),
+    sa.Column("id", SERIAL, primary_key=True),
+    sa.Column("job_uid", NAME, nullable=False),
+    sa.Column("recurrence", sa.BigInteger, nullable=False),
+    sa.Column("attempt", sa.BigInteger, nullable=False),
+    sa.Column("namespace", NAME, nullable=False),
+    sa.Column("job_name", NAME, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint(*ATTEMPT, name="decisions_key"),
 )
 
 POD_ENERGY_KEY = ("ledger", "pod_uid", "container", "gpu_uuid")
-POD_ENERGIES = Table(
+POD_ENERGIES = sa.Table(
     "pod_energies",
     METADATA,
     *columns_of(PodEnergy, key=POD_ENERGY_KEY, names=(*POD_ENERGY_KEY, "job_uid")),
-    Index("pod_energies_by_attempt", *ATTEMPT),
-    Index("pod_energies_by_age", "reported_at"),
+    sa.Index("pod_energies_by_attempt", *ATTEMPT),
+    sa.Index("pod_energies_by_age", "reported_at"),
 )
 
 
-def _attempt() -> tuple[Column[str], Column[int], Column[int]]:
+def _attempt() -> tuple[sa.Column[str], sa.Column[int], sa.Column[int]]:
     """The columns of an attempt's key."""
     return (
-        Column("job_uid", NAME, primary_key=True),
-        Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
-        Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("job_uid", NAME, primary_key=True),
+        sa.Column("recurrence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("attempt", sa.BigInteger, primary_key=True, autoincrement=False),
     )
 
 
-def _of_pipeline() -> ForeignKeyConstraint:
+def _of_pipeline() -> sa.ForeignKeyConstraint:
     """Rows that are deleted with the pipeline of their attempt."""
-    return ForeignKeyConstraint(ATTEMPT, [f"pipelines.{name}" for name in ATTEMPT], ondelete="CASCADE")
+    return sa.ForeignKeyConstraint(ATTEMPT, [f"pipelines.{name}" for name in ATTEMPT], ondelete="CASCADE")
 
 
 # The revision rises with each change; a replica reads only the rows that another one wrote since.
-PIPELINES = Table(
+PIPELINES = sa.Table(
     "pipelines",
     METADATA,
     *_attempt(),
-    Column("namespace", NAME, nullable=False),
-    Column("recurrence_name", NAME, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
+    sa.Column("namespace", NAME, nullable=False),
+    sa.Column("recurrence_name", NAME, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("updated_at", UtcDateTime, nullable=False),
     # NULL before the first registration, after the profile is deleted, and in rows of older versions.
-    Column("profile_id", BigInteger),
+    sa.Column("profile_id", sa.BigInteger),
     # Whether its profile waits for the planner; NULL before the first message.
-    Column("waits_for_plan", Boolean),
-    Index("pipelines_by_age", "updated_at"),
+    sa.Column("waits_for_plan", sa.Boolean),
+    sa.Index("pipelines_by_age", "updated_at"),
 )
 
 # Instructions and clocks, which many ranks share, by their digest.
-PIPELINE_PARTS = Table(
+PIPELINE_PARTS = sa.Table(
     "pipeline_parts",
     METADATA,
     *_attempt(),
-    Column("digest", NAME, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
+    sa.Column("digest", NAME, primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
     _of_pipeline(),
 )
 
-PIPELINE_RANKS = Table(
+PIPELINE_RANKS = sa.Table(
     "pipeline_ranks",
     METADATA,
     *_attempt(),
-    Column("rank", BigInteger, primary_key=True, autoincrement=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("part", NAME, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    sa.Column("rank", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("part", NAME, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
     _of_pipeline(),
 )
 
 PIPELINE_PROFILE_KEY = tuple(field.name for field in fields(PipelineProfileKey))
-PIPELINE_PROFILES = Table(
+PIPELINE_PROFILES = sa.Table(
     "pipeline_profiles",
     METADATA,
-    Column("id", SERIAL, primary_key=True),
+    sa.Column("id", SERIAL, primary_key=True),
     *columns_of(PipelineProfileKey, names=PIPELINE_PROFILE_KEY),
-    Column("frontier_digest", Text),
-    Column("frontier", LargeBinary),
+    sa.Column("frontier_digest", sa.Text),
+    sa.Column("frontier", sa.LargeBinary),
     # When an attempt last began to use it; NULL in rows of older versions.
-    Column("used_at", UtcDateTime),
-    UniqueConstraint(*PIPELINE_PROFILE_KEY, name="pipeline_profiles_key"),
+    sa.Column("used_at", UtcDateTime),
+    sa.UniqueConstraint(*PIPELINE_PROFILE_KEY, name="pipeline_profiles_key"),
 )
 
-PIPELINE_MEASUREMENTS = Table(
+PIPELINE_MEASUREMENTS = sa.Table(
     "pipeline_measurements",
     METADATA,
-    Column("profile_id", BigInteger, ForeignKey("pipeline_profiles.id", ondelete="CASCADE"), primary_key=True),
-    Column("rank", BigInteger, primary_key=True, autoincrement=False),
-    Column("process", NAME, primary_key=True),
-    Column("recurrence", BigInteger, nullable=False),
-    Column("attempt", BigInteger, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    sa.Column("profile_id", sa.BigInteger, sa.ForeignKey("pipeline_profiles.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("rank", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("process", NAME, primary_key=True),
+    sa.Column("recurrence", sa.BigInteger, nullable=False),
+    sa.Column("attempt", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
 )
 
 # One row for each attempt that has reported or has an outcome; its version rises with each change.
-ATTEMPT_PROGRESS = Table(
+ATTEMPT_PROGRESS = sa.Table(
     "attempt_progress",
     METADATA,
-    Column("namespace", NAME, primary_key=True),
-    Column("name", NAME, primary_key=True),
-    Column("uid", NAME, primary_key=True),
-    Column("job_uid", NAME, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
+    sa.Column("namespace", NAME, primary_key=True),
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("uid", NAME, primary_key=True),
+    sa.Column("job_uid", NAME, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
     # NULL until it is decided.
-    Column("outcome", Text),
+    sa.Column("outcome", sa.Text),
     # Whether the leader is to look at the attempt.
-    Column("ending", Boolean, nullable=False),
+    sa.Column("ending", sa.Boolean, nullable=False),
     # NULL before the first report.
-    Column("reported_at", UtcDateTime),
-    Column("updated_at", UtcDateTime, nullable=False),
-    Index("attempt_progress_by_job", "job_uid"),
-    Index("attempt_progress_by_ending", "ending"),
-    Index("attempt_progress_by_age", "updated_at"),
+    sa.Column("reported_at", UtcDateTime),
+    sa.Column("updated_at", UtcDateTime, nullable=False),
+    sa.Index("attempt_progress_by_job", "job_uid"),
+    sa.Index("attempt_progress_by_ending", "ending"),
+    sa.Index("attempt_progress_by_age", "updated_at"),
 )
 
-OBJECTS = Table(
+OBJECTS = sa.Table(
     "objects",
     METADATA,
-    Column("kind", NAME, primary_key=True),
-    Column("namespace", NAME, primary_key=True),
-    Column("name", NAME, primary_key=True),
-    Column("resource_version", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
+    sa.Column("kind", NAME, primary_key=True),
+    sa.Column("namespace", NAME, primary_key=True),
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("resource_version", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
 )
 
 # The last resource version of any object. It is never reused, so that an object that is deleted and
 # created again does not have a version of its predecessor.
-OBJECT_VERSION = Table(
+OBJECT_VERSION = sa.Table(
     "object_version",
     METADATA,
-    Column("only_row", Integer, CheckConstraint("only_row = 1", name="object_version_one_row"), primary_key=True),
-    Column("resource_version", BigInteger, nullable=False),
+    sa.Column(
+        "only_row", sa.Integer, sa.CheckConstraint("only_row = 1", name="object_version_one_row"), primary_key=True
+    ),
+    sa.Column("resource_version", sa.BigInteger, nullable=False),
 )
 
 # A second copy of each row of a table with figures, by which SQLite's `integrity_check` finds a value that was damaged
 # on the disk. An index, since SQLite writes it with each row, whichever version of Wattloop does. A binary body has a
 # checksum of its own.
 for _table in (OBSERVATIONS, LATE_USAGES, PROFILES, MEASUREMENTS, DECISIONS, POD_ENERGIES, ATTEMPT_PROGRESS, OBJECTS):
-    _others = [each for each in _table.columns if not each.primary_key and not isinstance(each.type, LargeBinary)]
-    Index(f"{_table.name}_copy", *_table.primary_key.columns, *_others).ddl_if(dialect="sqlite")
+    _others = [each for each in _table.columns if not each.primary_key and not isinstance(each.type, sa.LargeBinary)]
+    sa.Index(f"{_table.name}_copy", *_table.primary_key.columns, *_others).ddl_if(dialect="sqlite")

@@ -9,8 +9,8 @@ from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import wrong_job, wrong_type
-from wattloop_operator.api.template_spelling import misspelt
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.workload_checks.fields import misspelt
 from wattloop_operator.domain.names import MAX_ATTEMPT, SLOT_CHARACTERS, recurrence_name
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kinds import kind_of_template

@@ -9,7 +9,7 @@ import pytest
 
 from support.control_plane.commands import ClusterCommand, CommandError
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
+from wattloop_operator.api.checks.schema_check import manifest_schema, with_defaults
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

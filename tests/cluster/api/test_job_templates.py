@@ -14,7 +14,7 @@ from support.document_places import places
 from support.job_templates import template_cases
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.workload_checks.job_types import TABLE
-from wattloop_operator.api.workload_checks.templates import wrong_workload
+from wattloop_operator.api.workload_checks.jobs import wrong_workload
 
 FEW_MUTANTS, MUTANTS = 80, 2_000
 ODD_VALUES: list[Any] = [

@@ -96,5 +96,11 @@ def test_recurrences_with_an_earlier_target_are_not_compared(history: Make, reco
     earlier = [record(index, target_threshold=0.9, energy_joules=9000.0) for index in range(3)]
     present = [record(3), record(4, batch_size=64, energy_joules=1000.0)]
     rows = rows_of(history(*earlier, *present))
-    assert [row.default_cost_joules for row in rows] == [None, None, None, 2500.0, 2500.0]
+    assert [row.default_cost_joules and row.default_cost_joules.value for row in rows] == [
+        None,
+        None,
+        None,
+        2500.0,
+        2500.0,
+    ]
     assert saving_sentence(history(*earlier, *present)) == saving_sentence(history(*present))

@@ -7,7 +7,7 @@ from support.databases.many_jobs import LONGEST, RUNNING, running_recurrence
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import ProgressRow, TrainingAttempt
-from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
+from wattloop_operator.history.gpu_holders import GpuLine, gpus_of_attempt
 
 SINCE = datetime(2026, 3, 2, 3, tzinfo=UTC)
 
@@ -18,7 +18,7 @@ GPU |= {"timeSeconds": "2"}
 
 def found(
     deadline: int | None = None, status: dict[str, Any] | None = None, progress: dict[str, Any] | None = None
-) -> tuple[HeldGpu, ...]:
+) -> tuple[GpuLine, ...]:
     """The GPUs of an attempt, of which a database has this progress; None: its object alone is known."""
     body = running_recurrence(LONGEST)
     body["status"] |= status or {}

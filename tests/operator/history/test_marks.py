@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from wattloop_operator.history.marks import MarkKind, marks_of
+from wattloop_operator.history.job_history import MarkKind, marks_of
 
 Make = Callable[..., Any]
 FIRST, SECOND = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"

@@ -16,8 +16,7 @@ from wattloop_operator.domain.records import LateUsage
 from wattloop_operator.domain.tariff import ANNOTATION as TARIFF
 from wattloop_operator.domain.tariff import Tariff, Tariffs
 from wattloop_operator.history.energy_origin import ANNOTATION
-from wattloop_operator.history.focus import write_focus
-from wattloop_operator.history.month_usage import month_begin, month_usages
+from wattloop_operator.history.month_usage import month_begin, month_usages, write_focus
 from wattloop_operator.store import Store, open_store
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -75,7 +74,9 @@ def test_price_and_carbon_are_those_of_the_tariff_and_unknown_without_one(store:
     store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
     (found,) = month_usages(store, MARCH)
     other = Tariffs(namespaces={NAMESPACE: Tariff(grams_per_kilowatt_hour=Decimal(100))})
-    assert month_usages(store, MARCH, other) == (replace(found, money_amount=None, currency="", carbon_grams=100.0),)
+    assert month_usages(store, MARCH, other) == (
+        found.model_copy(update={"money_amount": None, "currency": "", "carbon_grams": 100.0}),
+    )
     assert (found.money_amount, found.currency, found.carbon_grams, found.queue) == (0.31, "EUR", 380.0, "research")
     text = io.StringIO()
     write_focus(text, [without, found], MARCH)

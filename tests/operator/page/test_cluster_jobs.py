@@ -15,18 +15,14 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import GPU_NODES, RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
+from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams, ViewerPage
 from wattloop_operator.page.cluster_jobs import ClusterJobs
-from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS, READ_SECONDS, ClusterReader
+from wattloop_operator.page.cluster_reader import GPU_NODES_SECONDS, MAX_AGE_SECONDS, READ_SECONDS, ClusterReader
 from wattloop_operator.page.cluster_view import cluster_view
-from wattloop_operator.page.conditions_view import conditions_view
-from wattloop_operator.page.gpu_node_reader import READ_SECONDS as GPU_NODES_SECONDS
-from wattloop_operator.page.job_view import job_view
-from wattloop_operator.page.jobs_view import jobs_view
+from wattloop_operator.page.job_view import conditions_view, job_view, jobs_view
 from wattloop_operator.page.month_view import month_view
 from wattloop_operator.page.page_app import of_source, page_routes
 from wattloop_operator.page.rendering import rendered
-from wattloop_operator.page.viewer_page import ViewerPage
 from wattloop_operator.reconcile.energy.gpu_node_status import MAX_AGE
 
 KEY = JobKey(NAMESPACE, LONGEST)

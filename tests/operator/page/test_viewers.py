@@ -15,10 +15,11 @@ from wattloop_operator.cluster.auth.viewer_rights import REFUSALS, REVIEWS, RIGH
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.memory_shares import MEBIBYTE
+from wattloop_operator.page.authentication import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
 from wattloop_operator.page.change_stream import OpenStreams
+from wattloop_operator.page.cluster_jobs import TOO_MANY_REVIEWS, UNREVIEWED
 from wattloop_operator.page.cluster_page import create_cluster_page
-from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS, TOO_MANY_REVIEWS, UNREVIEWED
-from wattloop_operator.page.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
+from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS
 from wattloop_operator.reporting.interfaces import BearerToken
 
 THEIRS = {"namespace": OTHERS, "name": "theirs"}

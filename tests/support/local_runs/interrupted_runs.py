@@ -45,7 +45,7 @@ for _module in (
     "matplotlib.backends.backend_agg",
     "sqlalchemy.dialects.sqlite",
     "wattloop_operator.command_line.run",
-    "wattloop_operator.history.history_table",
+    "wattloop_operator.history.rows",
     "wattloop_operator.local.live_view",
     "wattloop_planner.bandit.change_detection",
     "wattloop_planner.bandit.curve_model",

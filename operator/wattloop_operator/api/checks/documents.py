@@ -170,10 +170,6 @@ class BoundedScanner(Scanner):
 def read_documents(source: str, text: str) -> Iterator[Document]:
     """Read the documents of a file and skip empty ones.
 
-    Args:
-        source: Name of the file, for problems.
-        text: Content of the file.
-
     Raises:
         DocumentError: The text is too large, is not YAML, has a duplicate key or a tag, or is nested too deeply.
     """
@@ -256,12 +252,7 @@ def _unquoted_star(error: MarkedYAMLError) -> tuple[str, str] | None:
 
 
 def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
-    """What was found at the mark of an error, and what is expected, in the words of a person who indents lines.
-
-    Args:
-        error: The error.
-        before: The line up to the mark.
-    """
+    """What was found at the mark of an error, and what is expected, in the words of a person who indents lines."""
     problem, begin = error.problem or error.context or "", error.context_mark
     if "'\\t'" in problem:
         return "a tab", "spaces: YAML allows no tab at this place"

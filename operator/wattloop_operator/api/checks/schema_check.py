@@ -1,9 +1,14 @@
-"""Checks a document against the schema of its kind, and against its CEL rules as the API server does at creation."""
+"""Checks a document against the schema of its kind, and against its CEL rules as the API server does at creation.
+
+The schema has the metadata and defaults that the API server adds. Fields of a RecurringTrainingJob that an earlier
+version had are not converted: a problem names what takes their place.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -26,11 +31,163 @@ from wattloop_operator.api.checks.manifest_problem import (
     missing_field_text,
     unknown_field_text,
 )
-from wattloop_operator.api.checks.manifest_schema import manifest_schema, strict_schema
-from wattloop_operator.api.earlier_fields import replacement_of
+from wattloop_operator.api.field_types import DNS_LABEL, DNS_SUBDOMAIN_PATTERN
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.schemas import KINDS, structural_schema
 
+STRING: dict[str, Any] = {"type": "string"}
+LABEL_VALUE = {
+    "type": "string",
+    "maxLength": 63,
+    "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+    "description": "Letters, digits, -, _ and ., beginning and ending with a letter or digit.",
+}
+OBJECT_NAME = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 253,
+    "pattern": DNS_SUBDOMAIN_PATTERN,
+    "description": "Lower-case letters, digits, - and ., beginning and ending with a letter or digit.",
+}
+# The fields that users write, and those that `kubectl get -o yaml` adds.
+METADATA: dict[str, Any] = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": OBJECT_NAME,
+        "generateName": STRING,
+        "namespace": {
+            "type": "string",
+            "maxLength": 63,
+            "pattern": f"^({DNS_LABEL})?$",
+            "description": "Lower-case letters, digits and -, beginning and ending with a letter or digit.",
+        },
+        "labels": {"type": "object", "additionalProperties": LABEL_VALUE},
+        "annotations": {"type": "object", "additionalProperties": STRING},
+        "finalizers": {"type": "array", "items": STRING},
+        "ownerReferences": {"type": "array", "items": {"type": "object"}},
+        "managedFields": {"type": "array", "items": {"type": "object"}},
+        "uid": STRING,
+        "resourceVersion": STRING,
+        "selfLink": STRING,
+        "generation": {"type": "integer"},
+        "creationTimestamp": STRING,
+        "deletionTimestamp": STRING,
+        "deletionGracePeriodSeconds": {"type": "integer"},
+    },
+}
+# Path, with [] for the index of a list: what is expected in its place.
+EARLIER_FIELDS = {
+    "spec.crashBudget": "no such field: a batch size is no longer tried after 3 consecutive crashes",
+    "spec.failedHistoryLimit": "spec.failedRunsHistoryLimit",
+    "spec.missedRunPolicy": "no such field: one run replaces all missed ones; startingDeadlineSeconds bounds how late",
+    "spec.objective.carbon": "no such field: the chart's value tariff, or --tariff of wattloop run",
+    "spec.objective.earlyStop": "no such field: no run may cost more than twice the cheapest known batch size",
+    "spec.objective.metricGuard": "spec.objective.target.tolerance: the number that was metricGuard.margin",
+    "spec.objective.price": "no such field: the chart's value tariff, or --tariff of wattloop run",
+    "spec.objective.progressDeadlineSeconds": "spec.progressDeadlineSeconds",
+    "spec.parameters[].scale": "no such field: the scale follows from the candidates",
+    "spec.policy": "spec.batchSize.policy (ThompsonSampling or Zeus), spec.mode Fixed, spec.learnSince",
+    "spec.power.frequencyPlan.baseline": "an argument of the client: Pipeline(baseline=…)",
+    "spec.power.frequencyPlan.directory": "an argument of the client: Pipeline(plan=…)",
+    "spec.power.frequencyPlan.mode": "no such field: ranks of a pipeline run plans with power.mode None, and no other",
+    "spec.power.frequencyPlanRef": "spec.power.frequencyPlan.name",
+    "spec.power.limit": "its fields directly in spec.power",
+    "spec.probes": "an argument of the client: TrainingProbe(…, plan=ProbePlan(…)) in the script",
+    "spec.queue": "the labels kueue.x-k8s.io/queue-name and kueue.x-k8s.io/priority-class in "
+    "spec.template.metadata.labels",
+    "spec.reporting.firstEpoch": "no such field: an evaluation of epoch 0 shows that the script counts from 0",
+    "spec.reporting.metricName": "spec.objective.target.metric: the name as the script prints it",
+    "spec.retryPolicy": "spec.retries: the number that was retryPolicy.limit",
+    "spec.successfulHistoryLimit": "spec.successfulRunsHistoryLimit",
+    "spec.template.annotations": "spec.template.metadata.annotations",
+    "spec.template.job": "spec.template.spec",
+    "spec.template.labels": "spec.template.metadata.labels",
+    "spec.template.rendezvous": "no such field: completionMode Indexed is enough",
+    "spec.template.trainingContainers": "spec.trainingContainers",
+    "spec.template.workload": "spec.template.apiVersion, spec.template.kind and spec.template.spec",
+    "spec.trigger": "spec.schedule and spec.timeZone (trigger.cron), spec.continuous: true, or neither with "
+    "spec.runRequest (trigger.manual); continuous with maxRecurrences: 1 runs once",
+}
+INDEX = re.compile(r"\[\d+\]")
 REPETITIONS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+
+
+@cache
+def manifest_schema(kind: str) -> dict[str, Any]:
+    """Return the schema of a kind's CustomResourceDefinition, extended by the schema of metadata."""
+    model = next(model for model in KINDS if model.resource.kind == kind)
+    schema = structural_schema(model)
+    schema["x-kubernetes-validations"] = [rule.to_schema() for rule in model.rules]
+    schema["properties"]["metadata"] = METADATA
+    schema["required"] = ["metadata", *schema["required"]]
+    return schema
+
+
+@cache
+def strict_schema(kind: str) -> dict[str, Any]:
+    """Return `manifest_schema` without unknown fields, as the API server's strict field validation."""
+    return _strict(manifest_schema(kind))
+
+
+def with_defaults(schema: dict[str, Any], value: Any) -> Any:
+    """Return a copy of the value with the schema's defaults at every depth, as the API server sets them.
+
+    A null is replaced if its field has a default.
+    """
+    if not schema:
+        return value
+    if isinstance(value, list):
+        items = schema.get("items", {})
+        return [with_defaults(items, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties: dict[str, Any] = schema.get("properties", {})
+    filled = {
+        name: part for name, part in value.items() if part is not None or "default" not in properties.get(name, {})
+    }
+    for name, part in properties.items():
+        if name not in filled and "default" in part:
+            filled[name] = copy.deepcopy(part["default"])
+    # Fields without a schema, such as most fields of a pod, are kept unchanged.
+    additional = schema.get("additionalProperties", {})
+    return {name: with_defaults(properties.get(name, additional), part) for name, part in filled.items()}
+
+
+def _strict(schema: dict[str, Any]) -> dict[str, Any]:
+    strict = dict(schema)
+    if "properties" in schema:
+        strict["properties"] = {name: _strict(part) for name, part in schema["properties"].items()}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            strict["additionalProperties"] = False
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            strict[key] = _strict(schema[key])
+    return strict
+
+
+def replacement_of(path: str) -> str | None:
+    """What takes the place of an earlier field; None if no earlier version had a field at this path.
+
+    Example:
+        >>> replacement_of("spec.failedHistoryLimit")
+        'spec.failedRunsHistoryLimit'
+    """
+    return EARLIER_FIELDS.get(INDEX.sub("[]", path))
+
+
+def template_as_written(template: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Where a template has the spec of its workload, and the template in today's form, to check that spec as well.
+
+    Example:
+        >>> template_as_written({"job": {"template": {}}})
+        (('job',), {'spec': {'template': {}}})
+    """
+    if "spec" not in template and "job" in template:
+        return ("job",), {"spec": template["job"]}
+    if "spec" not in template and isinstance(template.get("workload"), dict):
+        return ("workload", "spec"), template["workload"]
+    return ("spec",), template
 
 
 def schema_problems(document: Document, kind: str, value: Any) -> list[ManifestProblem]:

@@ -1,14 +1,24 @@
-"""Fields of a Job and its pods: unknown and missing ones, and values of a wrong type, at every level."""
+"""Fields of a Job and its pods: unknown, misspelt and missing ones, and values of a wrong type, at every level.
+
+The API server drops an unknown field, and leaves an unknown reference as it is: the training would run without its
+arguments, or with the text ``$(WATTLOOP_BATCHSIZE)`` for its batch size. The operator refuses such a template; only
+what is close to a known name counts for it, since a later version may have further ones.
+"""
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from wattloop.gpus.process_gpus import GPUS_VARIABLE
+from wattloop.wire.environment import PREFIX, variable_names
 from wattloop_operator.api.checks.manifest_problem import Path, closest, format_path, found_text
+from wattloop_operator.api.template_checks import SPEC, WrongValue, pod_templates
 from wattloop_operator.api.workload_checks.formats import Finding, expected_quantity, quantity, wrong
 from wattloop_operator.api.workload_checks.job_types import TABLE, VERSION
 
@@ -46,6 +56,13 @@ CHOICES = {
 # Of these, an empty text is no choice; of others, it means the default.
 NEVER_EMPTY = frozenset({"completionMode", "podReplacementPolicy", "mountPropagation", "preemptionPolicy"})
 INTEGER_BITS = {"int32": 32, "int64": 64}
+# The fields of a container, and of a variable, of which each changes what runs.
+CONTAINER_FIELDS = ("name", "image", "command", "args", "env", "envFrom", "resources", "volumeMounts")
+VARIABLE_FIELDS = ("name", "value", "valueFrom")
+# An escaped $$(NAME) matches without a name. Names of parameters are the user's own.
+REFERENCE = re.compile(rf"\$\$|\$\(({PREFIX}(?!PARAM_)[A-Za-z0-9_]*)\)")
+SIMILARITY = 0.8
+MAX_MISSPELT_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -176,3 +193,74 @@ def _meant(field: str, name: str, siblings: dict[str, Any], around: tuple[tuple[
             return "it in template.spec (is it misplaced?)"
     close = closest(field, [each for each in known if each not in siblings])
     return f"{close} (did you mean it?)" if close else f"a field that a {name} of Kubernetes {VERSION} has"
+
+
+def misspelt(template: Any) -> WrongValue | None:
+    """The first misspelt field of a pod or container, or reference to a misspelt variable of Wattloop; else None.
+
+    Args:
+        template: A template of JSON types without a `wrong_type`.
+
+    Example:
+        >>> container = {"name": "train", "arg": ["--epochs=3"]}
+        >>> str(misspelt({"spec": {"template": {"spec": {"containers": [container]}}}}))
+        'spec.template.spec.template.spec.containers[0].arg: found a list, expected args (did you mean it?)'
+    """
+    # Those of a later version are known, too, so that none counts as a misspelling of another.
+    fields = {*fields_of("PodSpec"), *LATER_FIELDS["PodSpec"]}
+    for inner, pod in pod_templates(template["spec"]):
+        path = (*SPEC, *inner)
+        in_pod = next(_misspelt_of(((*path, "spec"), pod["spec"], fields)), None)
+        if in_pod is not None:
+            return in_pod
+        for index, container in enumerate(pod["spec"]["containers"]):
+            place: Path = (*path, "spec", "containers", index)
+            found = next(
+                itertools.chain(_misspelt_fields(place, container), _misspelt_references(place, container)), None
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def _misspelt_fields(place: Path, container: Mapping[str, Any]) -> Iterator[WrongValue]:
+    variables = (
+        ((*place, "env", index), each, VARIABLE_FIELDS) for index, each in enumerate(container.get("env") or ())
+    )
+    yield from _misspelt_of((place, container, CONTAINER_FIELDS), *variables)
+
+
+def _misspelt_of(*objects: tuple[Path, Mapping[str, Any], Collection[str]]) -> Iterator[WrongValue]:
+    """The misspelt fields of objects, each with its path and the fields that it may have."""
+    for path, value, known in objects:
+        for name in value:
+            close = _close(name, known)
+            if close and close not in value:
+                yield WrongValue((*path, name), value[name], f"{close} (did you mean it?)")
+
+
+def _misspelt_references(place: Path, container: Mapping[str, Any]) -> Iterator[WrongValue]:
+    texts = [
+        ((*place, name, index), text)
+        for name in ("command", "args")
+        for index, text in enumerate(container.get(name) or ())
+    ]
+    texts += [
+        ((*place, "env", index, "value"), each.get("value")) for index, each in enumerate(container.get("env") or ())
+    ]
+    known = variable_names() | {GPUS_VARIABLE}
+    for path, text in texts:
+        for match in REFERENCE.finditer(text or ""):
+            close = _close(match[1] or "", known)
+            if close:
+                yield WrongValue(path, text, f"$({close}) (did you mean it?)")
+
+
+def _close(name: str, known: Collection[str]) -> str:
+    """The known name that an unknown one is close to; empty for none."""
+    if name in known or len(name) > MAX_MISSPELT_CHARACTERS:
+        return ""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=SIMILARITY) or [
+        each for each in known if each.lower() == name.lower()
+    ]
+    return found[0] if found else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -33,6 +33,10 @@ EXPECTED_QUALIFIED = (
 )
 EXPECTED_LABEL_VALUE = "at most 63 letters, digits, -, _ and ., which begin and end with a letter or a digit"
 EXPECTED_LOCAL_PATH = "a relative path without .."
+NO_PARENT = "a path without .."
+EXPECTED_KEY = "letters, digits, -, _ and ."
+MAX_ID = 2**31 - 1
+EXPECTED_ID = f"a number from 0 to {MAX_ID}"
 MAX_ANNOTATION_BYTES = 256 * 1024
 
 
@@ -59,6 +63,70 @@ class Finding:
 def wrong(path: Path, value: Any, expected: str) -> Finding:
     """A finding about a value."""
     return Finding(path, format_value(value), expected)
+
+
+# What `parts` names, whether a value is accepted, and what is expected.
+ValueRule = tuple[str, Callable[[Any], object], str]
+
+
+def parts(path: Path, value: Mapping[str, Any], pattern: str) -> Iterator[tuple[Path, Any]]:
+    """What a pattern names in an object, with the keys to each; what is absent or an empty text is left out.
+
+    Example:
+        >>> list(parts(("spec",), {"env": [{"name": "A"}, {"name": ""}]}, "env[].name"))
+        [(('spec', 'env', 0, 'name'), 'A')]
+    """
+    step, _, rest = pattern.partition(".")
+    name = step.removesuffix("[]")
+    found = value.get(name)
+    places: list[tuple[Path, Any]] = [((*path, name), found)]
+    if step.endswith("[]"):
+        places = [((*path, name, index), each) for index, each in enumerate(found or ())]
+    for place, each in places:
+        if rest and each is not None:
+            yield from parts(place, each, rest)
+        elif not rest and each not in (None, ""):
+            yield place, each
+
+
+def wrong_values(path: Path, value: Mapping[str, Any], *rules: ValueRule) -> Iterator[Finding]:
+    """The values in an object that a rule does not accept."""
+    for pattern, accepts, expected in rules:
+        for place, each in parts(path, value, pattern):
+            if not accepts(each):
+                yield wrong(place, each, expected)
+
+
+def without(path: Path, value: Mapping[str, Any], pattern: str, name: str) -> Iterator[Finding]:
+    """The objects in an object that lack a field."""
+    for place, each in parts(path, value, pattern):
+        if not each.get(name):
+            yield Finding(place, f"no {name}", name)
+
+
+def without_one_of(
+    path: Path, value: Mapping[str, Any], pattern: str, names: Sequence[str], none: str = "no source"
+) -> Iterator[Finding]:
+    """The objects in an object that have none or several of some fields."""
+    for place, each in parts(path, value, pattern):
+        given = [name for name in names if each.get(name) is not None]
+        if len(given) != 1:
+            yield Finding(place, " and ".join(given) or none, f"one of {', '.join(names)}")
+
+
+def between(low: int, high: int) -> Callable[[int], bool]:
+    """Whether a number is in a range, for a `ValueRule`."""
+    return lambda number: low <= number <= high
+
+
+def is_not_negative(number: int) -> bool:
+    """Whether a number is at least 0."""
+    return number >= 0
+
+
+def has_no_parent(path: str) -> bool:
+    """Whether a path has no part ``..``."""
+    return ".." not in path.split("/")
 
 
 def is_label(text: str) -> bool:

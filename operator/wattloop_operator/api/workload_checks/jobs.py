@@ -1,53 +1,64 @@
-"""A Job: its numbers, its policies, and what of them excludes what."""
+"""A Job: its numbers, its policies, and what of them excludes what; and the Jobs and pods of a job's template."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wattloop_operator.api.checks.manifest_problem import Path
-from wattloop_operator.api.workload_checks.formats import EXPECTED_QUALIFIED, Finding, is_qualified, is_subdomain, wrong
+from wattloop_operator.api.template import Template
+from wattloop_operator.api.template_checks import is_job, pod_templates
+from wattloop_operator.api.workload_checks.fields import wrong_fields
+from wattloop_operator.api.workload_checks.formats import (
+    EXPECTED_QUALIFIED,
+    Finding,
+    ValueRule,
+    is_not_negative,
+    is_qualified,
+    is_subdomain,
+    wrong,
+    wrong_annotations,
+    wrong_labels,
+    wrong_values,
+)
 from wattloop_operator.api.workload_checks.pods import wrong_pod, wrong_selector
 
-COUNTS = (
-    "parallelism",
-    "completions",
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-    "ttlSecondsAfterFinished",
-)
 MAX_INDEXED = 100_000
 INDEXES = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
 MAX_POLICY_RULES = 20
+RULES: tuple[ValueRule, ...] = (
+    *(
+        (name, is_not_negative, "at least 0")
+        for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex")
+    ),
+    ("maxFailedIndexes", is_not_negative, "at least 0"),
+    ("ttlSecondsAfterFinished", is_not_negative, "at least 0"),
+    ("podFailurePolicy.rules[].onPodConditions[].type", is_qualified, EXPECTED_QUALIFIED),
+)
 MAX_EXIT_CODES = 255
 # Labels that the API server sets itself: of a copy of a Job, they name another one.
-SET_BY_SERVER = (
-    "controller-uid",
-    "job-name",
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
-)
+SET_BY_SERVER = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+# A suggestion for each of thousands of unknown fields would take seconds.
+MAX_FINDINGS = 201
+JOB_SET = ("jobset.x-k8s.io", "JobSet")
+# Groups whose workloads have whole pod templates, but no schema here. A TrainJob has only changes of its runtime's.
+GROUPS_WITH_PODS = frozenset({"kubeflow.org", "ray.io", "batch.volcano.sh"})
 
 
-def wrong_job(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
+def _wrong_job(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
     """What the API server refuses of the spec of a Job, whose fields have their types.
 
-    Args:
-        path: The keys to it.
-        job: The spec. A restartPolicy that it does not name is Never.
+    A restartPolicy that it does not name is Never.
 
     Example:
         >>> pod = {"spec": {"containers": [{"name": "train", "image": "a"}]}}
         >>> job = {"completionMode": "Indexed", "parallelism": 2, "template": pod}
-        >>> [each.found for each in wrong_job((), job)]
+        >>> [each.found for each in _wrong_job((), job)]
         ['no completions']
     """
-    for name in COUNTS:
-        if job.get(name) is not None and job[name] < 0:
-            yield wrong((*path, name), job[name], "at least 0")
+    yield from wrong_values(path, job, *RULES)
     yield from _wrong_indexes(path, job)
     yield from _wrong_selector(path, job)
     policy = job["template"]["spec"].get("restartPolicy", "Never")
@@ -149,9 +160,6 @@ def _wrong_failure_policy(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
             yield wrong((*place, "action"), "FailIndex", "backoffLimitPerIndex of the Job beside it")
         if codes is not None:
             yield from _wrong_exit_codes((*place, "onExitCodes"), codes, names)
-        for number, condition in enumerate(conditions):
-            if not is_qualified(condition["type"]):
-                yield wrong((*place, "onPodConditions", number, "type"), condition["type"], EXPECTED_QUALIFIED)
 
 
 def _wrong_exit_codes(path: Path, codes: dict[str, Any], names: set[str]) -> Iterator[Finding]:
@@ -164,3 +172,76 @@ def _wrong_exit_codes(path: Path, codes: dict[str, Any], names: set[str]) -> Ite
         yield wrong((*path, "values"), values, "each exit code once, in ascending order")
     if len(values) > MAX_EXIT_CODES:
         yield wrong((*path, "values"), values, f"at most {MAX_EXIT_CODES} exit codes")
+
+
+def wrong_workload(template: Mapping[str, Any]) -> list[Finding]:
+    """What the API server would refuse of the workload of a template of JSON types without a `wrong_type`.
+
+    Rules across fields are checked if all fields have their types.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train"}]}}
+        >>> [each.found for each in wrong_workload({"spec": {"template": pod}})]
+        ['no image']
+    """
+    return list(itertools.islice(_of_fields(template), MAX_FINDINGS)) or list(
+        itertools.islice(_of_rules(template), MAX_FINDINGS)
+    )
+
+
+def _of_fields(template: Mapping[str, Any]) -> Iterator[Finding]:
+    for path, job in _jobs(template):
+        yield from wrong_fields(path, job, "JobSpec")
+    for path, pod in _pods(template):
+        yield from wrong_fields(path, pod, "PodTemplateSpec")
+
+
+def _of_rules(template: Mapping[str, Any]) -> Iterator[Finding]:
+    metadata = template.get("metadata") or {}
+    yield from wrong_labels(("metadata", "labels"), metadata.get("labels") or {})
+    yield from wrong_annotations(("metadata", "annotations"), metadata.get("annotations") or {})
+    for path, job in _jobs(template):
+        yield from _wrong_job(path, job)
+    for path, pod in _pods(template):
+        yield from wrong_pod(path, pod)
+
+
+def checked_part(template: Template) -> str:
+    """What of a workload `wrong_workload` checks, as text; empty if it checks all of it.
+
+    Example:
+        >>> checked_part(Template(api_version="kubeflow.org/v1", kind="PyTorchJob", spec={}))
+        'the pods of its PyTorchJob'
+    """
+    if template.is_job:
+        return ""
+    group, kind = template.api_version.partition("/")[0], template.kind
+    if (group, kind) == JOB_SET:
+        return f"the Jobs of its {kind}"
+    return (
+        f"the pods of its {kind}" if group in GROUPS_WITH_PODS else f"the types of what containers of its {kind} have"
+    )
+
+
+def _jobs(template: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    spec = template["spec"]
+    if is_job(template):
+        yield ("spec",), spec
+    if _kind(template) != JOB_SET:
+        return
+    replicated = spec.get("replicatedJobs")
+    for index, each in enumerate(replicated if isinstance(replicated, list) else ()):
+        made = each.get("template") if isinstance(each, dict) else None
+        job = made.get("spec") if isinstance(made, dict) else None
+        if isinstance(job, dict):
+            yield ("spec", "replicatedJobs", index, "template", "spec"), job
+
+
+def _pods(template: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    if _kind(template)[0] in GROUPS_WITH_PODS:
+        for path, pod in pod_templates(template["spec"]):
+            yield ("spec", *path), pod
+
+
+def _kind(template: Mapping[str, Any]) -> tuple[str, str]:
+    return str(template.get("apiVersion")).partition("/")[0], str(template.get("kind"))

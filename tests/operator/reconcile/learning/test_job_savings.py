@@ -15,8 +15,7 @@ from support.backends.model_backend import ModelBackend
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import summary
-from wattloop_operator.history.history_table import saving_cell
-from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.rows import rows_of, saving_cell
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, RecurrenceSaving
 from wattloop_planner.estimate import Estimate, RunCost
 
@@ -125,7 +124,8 @@ def test_a_recurrence_is_compared_with_all_its_attempts(history: Make, record: M
     first, retry, last = rows_of(shown)
     assert (first.cost_saving_percent, retry.cost_saving_percent) == (None, None)
     # 2.5 kJ less 200 J and 2 kJ.
-    assert last.cost_saving_percent == pytest.approx(12.0)
+    assert last.cost_saving_percent is not None
+    assert last.cost_saving_percent.value == pytest.approx(12.0)
 
 
 def test_what_missed_its_target_saved_nothing(history: Make, record: Make) -> None:

@@ -73,8 +73,8 @@ columns marked * need `--output wide`.
 """
 
 
-def rendered() -> str:
-    """Return the text of the page."""
+def text() -> str:
+    """The text of the page."""
     return "\n".join([HEAD, *(line for model in KINDS for line in _kind(model))])
 
 
@@ -158,5 +158,5 @@ def _default(schema: Schema) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+def _cell(value: str) -> str:
+    return value.replace("|", "\\|").replace("<", "&lt;")
