@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kubernetes.client import ApiClient
@@ -34,8 +33,7 @@ from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
 from wattloop_operator.cluster.workload_access import WorkloadAccess
-from wattloop_operator.controller.leader_state import LeaderState
-from wattloop_operator.controller.repeated_task import RepeatedTask
+from wattloop_operator.controller.controller import Controller, LeaderState, RepeatedTask
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.tariff import NO_TARIFFS, read_tariffs
@@ -51,17 +49,13 @@ from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
-from wattloop_operator.reporting.progress_writer import ProgressWriterThread
+from wattloop_operator.reporting.progress_writer import ProgressWriterThread, StoredProgress
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 from wattloop_operator.telemetry.health import DatabaseCheck, WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.operator_metrics import CertificateCollector, Metrics, StateCollector
 from wattloop_operator.workloads.injection import ClusterAddresses
-
-if TYPE_CHECKING:
-    from wattloop_operator.controller.controller import Controller
 
 Clock = Callable[[], datetime]
 # Each write is a transaction of the database.
@@ -69,6 +63,7 @@ PROGRESS_INTERVAL_SECONDS = 1.0
 # The leader learns so late that a training is to end, whichever replica received the report.
 ENDED_ATTEMPTS_SECONDS = 1.0
 CLEANUP_SECONDS = 3600.0
+OUTPUT_SECONDS = 1.0
 # What no event tells: the pipelines in the store, and the labels of nodes.
 PLAN_STATUS_SECONDS = 10.0
 POLICY_STATUS_SECONDS = 15.0
@@ -207,7 +202,6 @@ class Factory:
             may_write: Whether the operator still leads.
         """
         # An operator that does not lead saves the import of kopf.
-        from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
         from wattloop_operator.controller.kopf_operator import KopfOperator  # noqa: PLC0415
 
         settings = self.settings
@@ -274,12 +268,16 @@ class Factory:
             work_queue=work_queue,
             dispatcher=dispatcher,
             api=api,
-            heartbeat=self.heartbeat.beat,
-            changes_missed=self.metrics.changes_missed,
+            heartbeat=self.heartbeat,
+            metrics=self.metrics,
             resync_seconds=settings.resync_seconds,
-            output=self._output_collector(api, backend, reads_logs=reads_output),
-            writers=(plans, policies, *self._progress_watchers(work_queue)),
             namespaces=settings.namespaces,
+            tasks=(
+                plans,
+                policies,
+                self._output_task(api, backend, lambda: dispatcher.synced, reads_logs=reads_output),
+                *self._progress_watchers(work_queue),
+            ),
             returned_namespace=self._returned_namespace,
             lease_problem=lambda: "" if may_write() else LEASE_NOT_RENEWED,
         )
@@ -324,10 +322,12 @@ class Factory:
             RepeatedTask("old-progress", "rows of progress", lambda: rows.delete_old(self.clock()), CLEANUP_SECONDS),
         )
 
-    def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:
+    def _output_task(
+        self, api: ClusterApi, backend: ClusterBackend, synced: Callable[[], bool], *, reads_logs: bool
+    ) -> RepeatedTask:
         open_log = ClusterLogs(self.client).open if reads_logs else None
         rows = self.store.attempt_progress
-        return OutputCollector(
+        collector = OutputCollector(
             self.cache,
             api,
             open_log,
@@ -335,6 +335,12 @@ class Factory:
             lambda recurrence: rows.attempts([recurrence])[0].progress,
             announce=backend.announce,
         )
+
+        def collect() -> None:
+            if synced():
+                collector.collect()
+
+        return RepeatedTask("training-output", "logs of trainings", collect, OUTPUT_SECONDS, collector.stop)
 
     def _report_receiver(self) -> ReportService:
         if self._reports is None:

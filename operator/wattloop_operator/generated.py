@@ -18,7 +18,7 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.model import GROUP
 from wattloop_operator.api.schemas import KINDS, custom_resource_definition
 from wattloop_operator.page.page_app import openapi_text
-from wattloop_operator.reporting import openapi
+from wattloop_operator.reporting import app
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
 # What matches and is not generated any more is out of date.
@@ -30,7 +30,7 @@ def rendered() -> dict[str, str]:
     definitions = {f"crds/{GROUP}_{model.resource.plural}.yaml": custom_resource_definition(model) for model in KINDS}
     return {path: _as_yaml(definition) for path, definition in definitions.items()} | {
         "docs/reference/live-page-api.json": openapi_text(),
-        "docs/reference/reporting-api.json": openapi.rendered(),
+        "docs/reference/reporting-api.json": app.openapi_text(),
     }
 
 

@@ -43,7 +43,7 @@ class ReportedObjects:
         self._api = api
 
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
-        """See `wattloop_operator.reporting.stored_progress.FindRecurrence`."""
+        """See `wattloop_operator.reporting.progress_writer.FindRecurrence`."""
         try:
             body = self._api.find(TRAINING_RECURRENCES, namespace, name)
         except RejectedError as error:

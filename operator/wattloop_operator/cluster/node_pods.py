@@ -16,7 +16,7 @@ from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.domain.names import RECURRENCE_LABEL
 from wattloop_operator.reporting.interfaces import OwnershipError, PodAttempt, TooManyRequestsError
-from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.report_limits import Rate, TokenBuckets
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MAX_PODS = 20_000

@@ -28,7 +28,7 @@ from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 from wattloop_operator.reporting.interfaces import (
     Observe,
     ProgressTooLargeError,

@@ -23,7 +23,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, NotFoundError, RejectedError
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
 from wattloop_operator.domain.training_output import Evaluation
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 from wattloop_operator.reporting.interfaces import (
     Observe,
     ProgressTooLargeError,

@@ -107,7 +107,7 @@ def _warnings(manifest: Kind) -> list[str]:
     """That nothing of a job passes the batch size to its training, and which of several containers train by default."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
     from wattloop_operator.api.template_checks import chosen_containers
-    from wattloop_operator.reconcile.job.batch_size_use import unpassed_batch_size
+    from wattloop_operator.reconcile.job.job_conditions import unpassed_batch_size
 
     if not isinstance(manifest, RecurringTrainingJob):
         return []

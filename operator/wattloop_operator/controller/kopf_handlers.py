@@ -42,10 +42,8 @@ class KopfMemo:
     """What the handlers of one run of kopf use.
 
     Attributes:
-        dispatcher: Stores objects, and puts keys into queues.
         login: Returns the current credentials, as the fields of a `kopf.ConnectionInfo`.
         excluded: Names of jobs that are nested too deep for kopf's parser; kopf does not watch them.
-        stop: Ends the run.
         ending: Whether the run has begun to end, for what waits in kopf's event loop.
         ending_at: When the run began to end, on the monotonic clock; None: it has not.
     """

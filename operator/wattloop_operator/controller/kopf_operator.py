@@ -36,15 +36,7 @@ MAX_ENDING_SECONDS = 30.0
 
 
 class KopfOperator:
-    """kopf with the handlers of `kopf_handlers`.
-
-    Args:
-        informers: List the kinds that people write.
-        dispatcher: Receives the objects.
-        api: The API server.
-        login: See `KopfMemo`.
-        namespaces: The watched namespaces; empty: all.
-    """
+    """kopf with the handlers of `kopf_handlers`."""
 
     def __init__(
         self,
@@ -93,7 +85,6 @@ class KopfOperator:
             running.stop.set()
 
     def _list_all(self) -> bool:
-        """List all kinds; returns False if the operator is stopped before, or kopf is not to run again."""
         while not self._stopping.is_set() and not self._problem:
             try:
                 self._check_discovery()
@@ -133,7 +124,14 @@ class KopfOperator:
         try:
             asyncio.run(self._operate(memo))
         except Exception as error:  # noqa: BLE001  it is logged, or ends the process
-            self._record_end(time.monotonic() - started, error)
+            lasted_seconds = time.monotonic() - started
+            self._short_runs = self._short_runs + 1 if lasted_seconds < SHORT_SECONDS else 1
+            problem = f"the watches of {self._kinds} have ended: {type(error).__name__}: {error}"
+            if self._short_runs >= MAX_SHORT_RUNS:
+                self._problem = problem
+            else:
+                logger.warning("%s; they begin again in %.0f s", problem, RETRY_SECONDS)
+                self._stopping.wait(RETRY_SECONDS)
         memo.ending_at = None
 
     async def _operate(self, memo: KopfMemo) -> None:
@@ -150,17 +148,7 @@ class KopfOperator:
         )
         again.cancel()
 
-    def _record_end(self, lasted_seconds: float, error: Exception) -> None:
-        self._short_runs = self._short_runs + 1 if lasted_seconds < SHORT_SECONDS else 1
-        problem = f"the watches of {self._kinds} have ended: {type(error).__name__}: {error}"
-        if self._short_runs >= MAX_SHORT_RUNS:
-            self._problem = problem
-        else:
-            logger.warning("%s; they begin again in %.0f s", problem, RETRY_SECONDS)
-            self._stopping.wait(RETRY_SECONDS)
-
     def _unreadable(self) -> frozenset[str]:
-        """The names of the jobs that are nested too deep or too large to read."""
         jobs = self._dispatcher.kind(RECURRING_TRAINING_JOBS).object_store
         return frozenset(name for _, name in jobs.unreadable())
 

@@ -1,9 +1,7 @@
 """The work queue: jobs that changed, jobs whose time has come, and jobs to retry after a failure.
 
-One worker at a time reconciles a job, no matter how many events arrive for it; events that arrive
-meanwhile cause one more reconciliation. A job that fails is retried with exponential backoff and
-delays no other job. Namespaces take turns, so that however many jobs of one change at once, those of
-another wait for one of them at most.
+One worker at a time reconciles a job; events that arrive meanwhile cause one more reconciliation. A job that fails is
+retried with exponential backoff. Namespaces take turns, so that the jobs of one wait for one of another at most.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ MAX_SLEEP_SECONDS = 15.0
 
 @dataclass
 class _Job:
-    """Queue state of one job."""
-
     queued: bool = False
     running: bool = False
     added_again: bool = False
@@ -53,7 +49,6 @@ class WorkQueue:
 
     Args:
         reconcile: Reconciles one job and returns when to reconcile it again, with a time zone.
-        workers: Number of jobs that are reconciled concurrently.
         clock: Seconds since the epoch; the clock of the times that `reconcile` returns.
         reconciled: Called after each reconciliation with the job and its duration in seconds.
         failed: Called after each reconciliation that failed.
@@ -138,7 +133,17 @@ class WorkQueue:
             self._reconciled(key, time.monotonic() - started)
             if failed:
                 self._failed(key)
-            self._done(key, wake_at)
+            with self._wakes_changed:
+                job = self._jobs[key]
+                job.running = False
+                # A failed job waits for its backoff, even if events arrived: it would only fail again.
+                if job.added_again and not job.failures:
+                    self._enqueue(key, job)
+                known, job.wake_at = job.wake_at, wake_at
+                if wake_at is not None and wake_at != known:
+                    heapq.heappush(self._wakes, (wake_at, str(key), key))
+                # The timer waits for the earliest time that it knew.
+                self._wakes_changed.notify_all()
 
     def _next(self) -> JobKey | None:
         with self._ready_changed:
@@ -172,19 +177,6 @@ class WorkQueue:
             return self._clock() + backoff, True
         job.failures = 0
         return None if wake_at is None else wake_at.timestamp(), False
-
-    def _done(self, key: JobKey, wake_at: float | None) -> None:
-        with self._wakes_changed:
-            job = self._jobs[key]
-            job.running = False
-            # A failed job waits for its backoff, even if events arrived: it would only fail again.
-            if job.added_again and not job.failures:
-                self._enqueue(key, job)
-            known, job.wake_at = job.wake_at, wake_at
-            if wake_at is not None and wake_at != known:
-                heapq.heappush(self._wakes, (wake_at, str(key), key))
-            # The timer waits for the earliest time that it knew.
-            self._wakes_changed.notify_all()
 
     def _enqueue(self, key: JobKey, job: _Job) -> None:
         job.queued = True

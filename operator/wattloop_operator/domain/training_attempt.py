@@ -65,6 +65,15 @@ class TrainingAttempt(TrainingRecurrence):
         )
 
     @property
+    def must_end(self) -> bool:
+        """Whether the attempt has nothing more to do, and its script does not know.
+
+        It has reached the target, or was asked to stop, as one that goes on after its last epoch is. An attempt that is
+        just at its last epoch ends by itself.
+        """
+        return not self.spec.reporting.uses_client and (self.progress.reached or self.progress.stop_requested)
+
+    @property
     def epochs(self) -> float:
         """Epochs run so far, or by its end."""
         return float(self.status.epochs or self.progress.epoch or 0)

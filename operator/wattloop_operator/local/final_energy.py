@@ -17,7 +17,7 @@ from wattloop.wire.training_messages import GpuEnergy
 from wattloop_operator.domain.gpu_readings import GpuReadingStatus
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import ObservedGpus, OutputReport
 from wattloop_operator.reporting.interfaces import Observe
 
 logger = logging.getLogger(__name__)

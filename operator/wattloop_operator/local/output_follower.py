@@ -29,7 +29,7 @@ from wattloop_operator.local.command import expanded
 from wattloop_operator.local.metric_file import MetricFile
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
 from wattloop_operator.reconcile.attempt.ordered_limit import limits_to_order
-from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import ObservedGpus, OutputReport
 from wattloop_operator.reconcile.learning.power_profiles import best_limit
 from wattloop_operator.reporting.interfaces import Observe
 

@@ -12,7 +12,7 @@ from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.run_clock import now
 from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError, UnknownCallerError
-from wattloop_operator.reporting.stored_progress import StoredProgress
+from wattloop_operator.reporting.progress_writer import StoredProgress
 from wattloop_operator.store.store import Store
 
 SOCKET = "reports.sock"

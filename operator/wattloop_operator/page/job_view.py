@@ -41,7 +41,7 @@ from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status, stop_reason_in_status
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning.advice import advice_text, next_configuration
-from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_operator.reconcile.learning.job_observations import default_configuration
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 

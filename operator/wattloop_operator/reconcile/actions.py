@@ -45,7 +45,6 @@ class CreateRecurrence:
     """Create a TrainingRecurrence. An existing one of the same name is left unchanged.
 
     Attributes:
-        recurrence: The recurrence.
         inputs: What it was decided from, which the store keeps; None if no policy decided it.
     """
 
@@ -70,7 +69,6 @@ class EndWorkload:
     A workload that does not exist is no error.
 
     Attributes:
-        recurrence: The recurrence.
         gracefully: Whether its processes get SIGTERM and time to end, and the workload remains until they have
             ended. Otherwise the workload is abandoned.
     """
@@ -121,7 +119,6 @@ class AdoptRecurrence:
     """Make the job the controller of a recurrence of its history that was restored, so that it ends with the job.
 
     Attributes:
-        recurrence: The recurrence.
         status: Its status, by what the store has of it; None if it was restored with its status.
     """
 

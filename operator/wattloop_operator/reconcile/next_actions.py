@@ -1,9 +1,7 @@
 """A pure function from the state of a job and the time to the actions that are due.
 
-Each call advances every open attempt, records outcomes in the store, starts what is due and updates
-the status. The driver calls `next_actions` again after each change and at
-`ReconcileResult.wake_at`. The same state always gives the same actions; a state in which nothing is
-due gives none.
+The driver calls `next_actions` after each change and at `ReconcileResult.wake_at`. The same state always gives the
+same actions; a state in which nothing is due gives none.
 """
 
 from __future__ import annotations
@@ -46,10 +44,8 @@ RUNTIME_RECHECK = timedelta(seconds=10)
 def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False) -> ReconcileResult:
     """Compute the actions that are due now.
 
-    Args:
-        snapshot: The state of one job.
-        now: The time, with a time zone.
-        start_fails: Whether a start cannot be carried out now, so that no call after it writes the status.
+    `now`: the time, with a time zone. `start_fails`: whether a start cannot be carried out now, so that no call after
+    it writes the status.
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult(())
@@ -66,7 +62,7 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
         actions += due.actions
         wake_times += [] if due.wake_at is None else [due.wake_at]
     open_now = open_recurrences(snapshot)
-    open_indices = frozenset(each.index for each in open_now)
+    open_indices = frozenset(each[0].spec.index for each in open_now)
     starts, readiness = start_actions(snapshot, open_now, now)
     if start_fails:
         # The start that succeeds states its run request and the slots that were missed before it.
@@ -101,14 +97,12 @@ def _status_can_follow(snapshot: Snapshot, actions: Sequence[Action], readiness:
 
 
 def _is_start_unstated(snapshot: Snapshot) -> bool:
-    """Whether a training runs that the status does not state as active."""
     active = set(snapshot.job.status.active)
     running = (each for each in snapshot.recurrences if each.status.result is None)
     return any(each.metadata.name not in active and snapshot.was_started(each) for each in running)
 
 
 def _record(snapshot: Snapshot) -> Iterator[Action]:
-    """Record in the store what the objects contain and the store does not."""
     stored = {record.order: record for record in snapshot.records}
     profiled = {profile.key for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Request
@@ -22,7 +23,6 @@ from wattloop.pipeline.plan_messages import (
 )
 from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
 from wattloop.wire.training_messages import MAX_REPORT_BYTES, Answer, Report
-from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
@@ -64,10 +64,8 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application of the reporting API.
 
-    Args:
-        service: Handles the reports of training processes.
-        nodes: Handles the reports of node agents; None if there are none, as in the local mode.
-        pipelines: Handles the messages of a pipeline's ranks; None if pipelines are not planned.
+    `nodes`: handles the reports of node agents; None if there are none, as in the local mode. `pipelines`: handles the
+    messages of a pipeline's ranks; None if pipelines are not planned.
     """
     app = FastAPI(
         title="Wattloop reporting API",
@@ -129,7 +127,16 @@ def create_app(
         """The batch size and the power limit of this attempt, and the reason for them."""
         count_request(service.limits, token)
         await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
-        return _decision(await in_thread(lambda: service.recurrence(namespace, name)))
+        recurrence = await in_thread(lambda: service.recurrence(namespace, name))
+        spec = recurrence.spec
+        return DecisionForm(
+            batch_size=spec.batch_size,
+            parameters=spec.parameters,
+            power_limit_watts=spec.power_limit_watts,
+            profile_power_limits=spec.profile_power_limits,
+            max_epochs=spec.max_epochs,
+            reason=spec.decision.reason,
+        )
 
     if nodes is not None:
         _add_nodes(app, nodes, service.limits)
@@ -158,16 +165,12 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
         return JSONResponse(answer.to_json())
 
 
-def _decision(recurrence: TrainingAttempt) -> DecisionForm:
-    spec = recurrence.spec
-    return DecisionForm(
-        batch_size=spec.batch_size,
-        parameters=spec.parameters,
-        power_limit_watts=spec.power_limit_watts,
-        profile_power_limits=spec.profile_power_limits,
-        max_epochs=spec.max_epochs,
-        reason=spec.decision.reason,
-    )
+def openapi_text() -> str:
+    """The OpenAPI description of the reporting API (docs/reference/reporting-api.json)."""
+    # The routes keep the services, and call none of them while they are described.
+    services: Any = SimpleNamespace(limits=None)
+    document = create_app(services, services, services).openapi()
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 PATH = "/v1/namespaces/{namespace}/recurrences/{name}/pipeline"

@@ -12,7 +12,7 @@ from wattloop.wire.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimit
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 
 Review = Callable[[TrainingAttempt, Progress], Progress]
 """Has the policy review the cost limit of an attempt: returns the progress with the new limit, or the same
@@ -39,12 +39,7 @@ class WrongSourceError(Exception):
 
 
 class TooManyRequestsError(Exception):
-    """A rate limit is exceeded: HTTP 429 with Retry-After.
-
-    Args:
-        subject: The subject of the limit, for the message.
-        seconds: Delay until the next request is accepted.
-    """
+    """A rate limit is exceeded: HTTP 429 with Retry-After."""
 
     def __init__(self, subject: str, seconds: float) -> None:
         self.retry_after_seconds = max(1, math.ceil(seconds))
@@ -63,7 +58,6 @@ class BearerToken:
 
     Attributes:
         text: The token; empty where the request has none.
-        digest: SHA-256 of the token.
     """
 
     text: str = field(repr=False)
@@ -79,11 +73,7 @@ class Authorizer(Protocol):
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Check that the caller may report for a recurrence.
 
-        Args:
-            token: The caller's token.
-            namespace: Namespace of the recurrence.
-            name: Its name.
-            address: The peer's address; only limits the rate of checks of unknown tokens.
+        `address`: the peer's address; only limits the rate of checks of unknown tokens.
 
         Returns:
             UID of the caller's pod; empty where there are no pods.
@@ -128,12 +118,7 @@ class PodAttempt:
     """The attempt that a pod runs.
 
     Attributes:
-        namespace: Namespace of the job.
         name: Name of the TrainingRecurrence; empty if it is not known any more.
-        job: Name of the RecurringTrainingJob.
-        job_uid: Its uid.
-        recurrence: Index of the recurrence.
-        attempt: Index of the attempt within it.
     """
 
     namespace: str

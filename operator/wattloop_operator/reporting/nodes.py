@@ -18,7 +18,6 @@ from wattloop.errors import OperationError
 from wattloop.wire.node_energy import (
     MAX_POD_LIMITS,
     NodeAnswer,
-    NodeGpu,
     NodeReport,
     PodGpuUsage,
     PodLimit,
@@ -40,7 +39,7 @@ from wattloop_operator.reporting.interfaces import (
     TooManyRequestsError,
     UnknownRecurrenceError,
 )
-from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.report_limits import Rate, TokenBuckets
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.pod_energies import PodEnergies
 
@@ -64,11 +63,6 @@ class NodeService:
     """The node agents' part of the reporting API, independent of HTTP.
 
     Args:
-        authorize_node: Checks who may report for a node.
-        attempts_of: Finds the attempts that pods run.
-        energies: Stores the energy of pods.
-        clock: The current time, with a time zone.
-        bounds: The bounds that apply to a node.
         pods_ended: Called with each job of which the final energy of a pod is stored.
         order_limit: Decides which power limits the agent is to hold.
         gpus_reported: Called with each report that is stored; it does not wait.
@@ -125,7 +119,11 @@ class NodeService:
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
         self._gpus_reported(report)
-        self._clean_up()
+        now = self._clock()
+        if self._cleaned_up_at is None or now - self._cleaned_up_at >= CLEANUP_INTERVAL:
+            self._cleaned_up_at = now
+            self._energies.delete_before(now - RETENTION)
+            self._energies.delete_surplus()
         active = {usage.pod_uid for usage in report.usages if not usage.ended}
         acknowledged = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in active))
         ended = (known[pod_uid] for pod_uid in acknowledged if pod_uid in known)
@@ -142,28 +140,17 @@ class NodeService:
         )
         return tuple(itertools.islice((order for order in orders if order is not None), MAX_POD_LIMITS))
 
-    def _clean_up(self) -> None:
-        now = self._clock()
-        if self._cleaned_up_at is None or now - self._cleaned_up_at >= CLEANUP_INTERVAL:
-            self._cleaned_up_at = now
-            self._energies.delete_before(now - RETENTION)
-            self._energies.delete_surplus()
-
     def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
-        """The attempts of the training pods, by pod uid."""
         pods = {usage.pod_uid: usage for usage in report.usages}
         known = self._attempts_of(report.node, tuple(pods.values()))
         if len(known) < len(pods):
-            known |= self._reported_before(report, {uid: each for uid, each in pods.items() if uid not in known})
+            unknown = {uid: each for uid, each in pods.items() if uid not in known}
+            before = self._energies.attempts_of(report.node, report.ledger, tuple(unknown))
+            known |= {
+                pod_uid: PodAttempt(unknown[pod_uid].namespace, "", "", job_uid, recurrence, attempt)
+                for pod_uid, (job_uid, recurrence, attempt) in before.items()
+            }
         return known
-
-    def _reported_before(self, report: NodeReport, unknown: dict[str, PodGpuUsage]) -> dict[str, PodAttempt]:
-        """The attempts of deleted pods that were reported before their deletion."""
-        before = self._energies.attempts_of(report.node, report.ledger, tuple(unknown))
-        return {
-            pod_uid: PodAttempt(unknown[pod_uid].namespace, "", "", job_uid, recurrence, attempt)
-            for pod_uid, (job_uid, recurrence, attempt) in before.items()
-        }
 
     def _energies_of(self, report: NodeReport, known: dict[str, PodAttempt]) -> Iterator[PodEnergy]:
         gpus = {gpu.uuid: gpu for gpu in report.gpus}
@@ -172,6 +159,7 @@ class NodeService:
             attempt = known.get(usage.pod_uid)
             gpu = gpus.get(usage.gpu)
             if attempt is not None:
+                age = 0.0 if gpu is None else gpu.time_seconds - usage.time_seconds
                 yield PodEnergy(
                     job_uid=attempt.job_uid,
                     recurrence=attempt.recurrence,
@@ -181,19 +169,10 @@ class NodeService:
                     gpu_uuid=usage.gpu,
                     gpu_product="" if gpu is None else gpu.product,
                     reported_at=now,
-                    measured_at=now - _age(usage, gpu),
+                    measured_at=now - timedelta(seconds=min(max(age, 0.0), MAX_AGE_SECONDS)),
                     max_power_limit_watts=None if gpu is None else gpu.max_power_limit_watts or None,
                     **{name: getattr(usage, name) for name in MEASURED},
                 )
-
-
-def _age(usage: PodGpuUsage, gpu: NodeGpu | None) -> timedelta:
-    """How old the reading of a usage is.
-
-    The GPU was read within the last second, and the usage when the agent last asked the kubelet.
-    """
-    age = 0.0 if gpu is None else gpu.time_seconds - usage.time_seconds
-    return timedelta(seconds=min(max(age, 0.0), MAX_AGE_SECONDS))
 
 
 MAX_ATTEMPTS = 20_000
@@ -213,7 +192,6 @@ class LimitOrders:
 
     Args:
         reports: Merges what agents did, and reads attempts.
-        power_of: How a job chooses its power limit.
         clock: Monotonic seconds.
         sockets: Whether training pods get the agent's socket.
     """
@@ -235,7 +213,16 @@ class LimitOrders:
             if key in self._without_order:
                 return None
         try:
-            return self._order(attempt, pod_uid, state)
+            recurrence = self._reports.receive_limit(attempt.namespace, attempt.name, state)
+            if not needs_order(recurrence, may_have_socket=self._sockets):
+                # An attempt that has reported nothing may need an order with its first report.
+                if recurrence.progress_version:
+                    with self._lock:
+                        self._without_order[attempt.namespace, attempt.name] = True
+                return None
+            power = self._power_of(attempt.namespace, attempt.job) if recurrence.spec.profile_power_limits else None
+            watts = ordered_limit(recurrence, power or Power())
+            return PodLimit(pod_uid, None if watts is None else float(watts))
         except UnknownRecurrenceError:
             return None
         except (OperationError, ProgressTooLargeError, TooManyRequestsError) as error:
@@ -243,15 +230,3 @@ class LimitOrders:
             if self._log_limit.take(name):
                 logger.warning("%s: no power limit can be ordered now: %s", name, error)
             return None
-
-    def _order(self, attempt: PodAttempt, pod_uid: str, state: PodLimitState | None) -> PodLimit | None:
-        recurrence = self._reports.receive_limit(attempt.namespace, attempt.name, state)
-        if not needs_order(recurrence, may_have_socket=self._sockets):
-            # An attempt that has reported nothing may need an order with its first report.
-            if recurrence.progress_version:
-                with self._lock:
-                    self._without_order[attempt.namespace, attempt.name] = True
-            return None
-        power = self._power_of(attempt.namespace, attempt.job) if recurrence.spec.profile_power_limits else None
-        watts = ordered_limit(recurrence, power or Power())
-        return PodLimit(pod_uid, None if watts is None else float(watts))

@@ -1,9 +1,7 @@
 """Merges reports into progress, and writes each recurrence at most once per interval.
 
-Between two writes, reports are merged in memory. A report that stops the training, reaches the
-target, brings a verdict or is the last one is written before it is answered; all others are written
-within the interval. If the operator is killed, the next report repeats what was not written, since reports are
-cumulative.
+A report that stops the training, reaches the target, brings a verdict or is the last one is written before it is
+answered. After a kill the next report repeats what was not written, since reports are cumulative.
 """
 
 from __future__ import annotations
@@ -13,9 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from wattloop.errors import OperationError
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
@@ -26,6 +26,7 @@ from wattloop_operator.reporting.interfaces import (
     TooManyRequestsError,
     UnknownRecurrenceError,
 )
+from wattloop_operator.store.attempt_progress import AttemptProgress, text_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,11 @@ POLL_SECONDS = 0.25
 Key = tuple[str, str]
 Received = TypeVar("Received")
 Judge = Callable[[TrainingAttempt, Sequence[Any]], Progress]
+# Far above what a training of 1,024 GPUs and 256 pods reports.
+MAX_PROGRESS_BYTES = 640 * 1024
+
+FindRecurrence = Callable[[str, str], TrainingRecurrence | None]
+"""The TrainingRecurrence of a namespace and a name as it is now; None if it does not exist."""
 
 
 @dataclass
@@ -44,13 +50,10 @@ class _Attempt(Generic[Received]):
     """The state of one recurrence between two writes.
 
     Attributes:
-        lock: Held by the thread that changes it.
         users: Threads that hold or wait for the lock.
         known: The recurrence as last read, with the progress that waits to be written; None if not
             known.
         waiting: Reports that are merged into `known` and not written.
-        written_at: Time of the last write.
-        read_at: Time of the last read.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -64,12 +67,13 @@ class _Attempt(Generic[Received]):
 class ProgressWriter(Generic[Received]):
     """Merges reports and writes progress. Safe to use from several threads.
 
+    It raises UnknownRecurrenceError, TooManyRequestsError if too many reports of a recurrence wait to be written,
+    ProgressTooLargeError, and OperationError if a write failed for now, so that a report may be sent again.
+
     Args:
-        progress_store: Stores the progress.
         merge: Merges a report into the progress of a recurrence.
         judge: Decides on an early stop and on verdicts: returns the progress with them. Called once for
             all reports that are merged together.
-        clock: Monotonic seconds.
         interval_seconds: Minimum time between two writes of one recurrence; 0 to write every
             report.
         on_verdict: Called with namespace and name after a verdict was written.
@@ -98,14 +102,7 @@ class ProgressWriter(Generic[Received]):
         return len(self._attempts)
 
     def merge(self, namespace: str, name: str, report: Received) -> TrainingAttempt:
-        """Merge a report; returns the recurrence with it.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; the report may be sent again.
-        """
+        """Merge a report; returns the recurrence with it."""
         key = (namespace, name)
         with self._locked(key) as attempt:
             known = attempt.known
@@ -123,24 +120,13 @@ class ProgressWriter(Generic[Received]):
             return merged
 
     def merge_at_once(self, namespace: str, name: str, reports: Sequence[Received]) -> TrainingAttempt:
-        """Merge reports and write them; returns the recurrence with them.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; the reports may be merged again.
-        """
+        """Merge reports and write them; returns the recurrence with them."""
         key = (namespace, name)
         with self._locked(key) as attempt:
             return self._write(key, attempt, *reports)
 
     def current(self, namespace: str, name: str) -> TrainingAttempt:
-        """The recurrence as read at most an interval ago, for ranks that wait for a verdict.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            OperationError: The read failed for now.
-        """
+        """The recurrence as read at most an interval ago, for ranks that wait for a verdict."""
         key = (namespace, name)
         with self._locked(key) as attempt:
             # What waits here is written, and the recurrence read again, within the interval.
@@ -150,11 +136,7 @@ class ProgressWriter(Generic[Received]):
             return attempt.known
 
     def write_due(self, *, everything: bool = False) -> None:
-        """Write progress that has waited for an interval, and drop recurrences that are written.
-
-        Args:
-            everything: Write all waiting progress, as at shutdown.
-        """
+        """Write progress that has waited for an interval, and drop recurrences that are written."""
         with self._lock:
             keys = list(self._attempts)
         for key in keys:
@@ -180,7 +162,6 @@ class ProgressWriter(Generic[Received]):
             logger.exception("unexpected failure while the progress of %s/%s was written; dropped reports", *key)
 
     def _write(self, key: Key, attempt: _Attempt[Received], *reports: Received) -> TrainingAttempt:
-        """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
             recurrence = self._read(key)
@@ -230,11 +211,7 @@ class ProgressWriter(Generic[Received]):
 
 
 class ProgressWriterThread(PeriodicThread):
-    """Calls `write_due` in a thread; a context manager that writes all waiting progress at its end.
-
-    Args:
-        writer: The writer of progress.
-    """
+    """Calls `write_due` in a thread; a context manager that writes all waiting progress at its end."""
 
     def __init__(self, writer: ProgressWriter[Any]) -> None:
         super().__init__(self._write, "progress-writer", POLL_SECONDS)
@@ -259,7 +236,6 @@ def _with(recurrence: TrainingAttempt, progress: Progress) -> TrainingAttempt:
 
 
 def _is_urgent(before: TrainingAttempt, after: TrainingAttempt) -> bool:
-    """Whether the attempt now must stop, has reached its target, has a new verdict or is finished."""
     old, new = before.progress, after.progress
     if _verdict(before) != _verdict(after):
         return True
@@ -269,3 +245,41 @@ def _is_urgent(before: TrainingAttempt, after: TrainingAttempt) -> bool:
 def _verdict(recurrence: TrainingAttempt) -> tuple[int, int | None]:
     progress = recurrence.progress
     return progress.decided_epoch, progress.stop_epoch
+
+
+class StoredProgress:
+    """Implements `wattloop_operator.reporting.interfaces.ProgressStore`."""
+
+    def __init__(
+        self,
+        find: FindRecurrence,
+        rows: AttemptProgress,
+        clock: Callable[[], datetime],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._find = find
+        self._rows = rows
+        self._clock = clock
+        self._wake = wake
+
+    def read(self, namespace: str, name: str) -> TrainingAttempt | None:
+        """See `ProgressStore`. Of an attempt whose outcome is decided, the status is that outcome."""
+        recurrence = self._find(namespace, name)
+        if recurrence is None:
+            return None
+        (attempt,) = self._rows.attempts([recurrence])
+        if attempt.outcome is None or attempt.status.result is not None:
+            return attempt
+        return attempt.model_copy(update={"status": attempt.outcome})
+
+    def write(self, recurrence: TrainingAttempt, progress: Progress) -> None:
+        """See `ProgressStore`."""
+        body, name = text_of(progress), recurrence.metadata.full_name
+        size_bytes = len(body.encode())
+        if size_bytes > MAX_PROGRESS_BYTES:
+            raise ProgressTooLargeError(
+                f"the progress of {name} would have {size_bytes} bytes, and at most {MAX_PROGRESS_BYTES} are stored"
+            )
+        after = recurrence.model_copy(update={"progress": progress})
+        self._rows.write(recurrence, body, ending=progress.is_ending or after.must_end, now=self._clock())
+        self._wake()

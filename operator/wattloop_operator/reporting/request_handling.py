@@ -86,10 +86,7 @@ async def json_body(request: Request, max_bytes: int, count_bytes: Callable[[int
 
     FastAPI would read the body without a bound and accept the constant NaN.
 
-    Args:
-        request: The request.
-        max_bytes: The largest valid size of the body.
-        count_bytes: Called with the size before the JSON is read; raises TooManyRequestsError beyond a limit.
+    `count_bytes`: called with the size before the JSON is read; raises TooManyRequestsError beyond a limit.
 
     Raises:
         HTTPException: 413 for a larger body, 429 for a size beyond a limit, 415 for another content

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
+
+from cachetools import LRUCache
 
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import PodLimitState
@@ -16,37 +20,46 @@ from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
-from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
+from wattloop_operator.reconcile.attempt.early_stop import (
+    REVIEWED_FIELDS,
+    evaluated_epoch,
+    is_review_due,
+    with_stop_request,
+)
 from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.attempt.report_effect import (
+    OutputReport,
     is_of_unknown_process,
     max_gpus,
     progress_after,
     progress_after_output,
 )
 from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
-from wattloop_operator.reconcile.energy.recent_power import with_recent_power
-from wattloop_operator.reporting.cost_reviews import CostReviews
+from wattloop_operator.reconcile.energy.gpu_node_status import with_recent_power
 from wattloop_operator.reporting.interfaces import (
     AttemptEnergies,
     Authorizer,
     BearerToken,
     ProgressStore,
     Review,
+    TooManyRequestsError,
     UnknownRecurrenceError,
     WrongSourceError,
 )
 from wattloop_operator.reporting.progress_writer import ProgressWriter
-from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
-from wattloop_operator.reporting.report_limits import ReportLimits
+from wattloop_operator.reporting.report_limits import MAX_RECURRENCES, Rate, ReportLimits, SharedLimit, TokenBuckets
 from wattloop_operator.reporting.trainer_status import TrainerStatus, output_report_of
 from wattloop_operator.reporting.verdict_waits import MAX_WAIT_SECONDS, VerdictWaits
 
 MAX_LOGGED_RECURRENCES = 1_000
 
 logger = logging.getLogger(__name__)
+# Two at once: the cost of an epoch and its evaluation may be reported one after the other.
+RECURRENCE_RATE = Rate(per_second=1.0, burst=2.0)
+TOTAL_RATE = Rate(per_second=20.0, burst=100.0)
+
+Key = tuple[str, str, str]
 
 
 @dataclass
@@ -71,22 +84,16 @@ class ReceivedReport:
 class ReportService:
     """The training processes' part of the reporting API, independent of HTTP.
 
+    What reads or merges raises UnknownRecurrenceError, TooManyRequestsError if too many reports wait to be written,
+    ProgressTooLargeError, and OperationError if it failed for now and may be repeated.
+
     Args:
-        progress_store: Stores the progress.
-        authorizer: Checks who may report for a recurrence.
         review: Reviews the cost limit of an attempt; None: the decision's limit holds.
-        limits: The rate limits of reports; None for the defaults.
         energies: Reads what node agents have reported about attempts whose processes report no GPUs; None: no
             agents report.
-        clock: Monotonic seconds.
         utc_now: The time at which a report arrives, with a time zone.
         write_interval_seconds: Minimum time between two writes of one recurrence's progress.
         max_wait_seconds: How long the answer to a rank waits for a verdict at most.
-
-    Attributes:
-        limits: The rate limits of reports.
-        writer: Merges reports and writes progress.
-        waits: The ranks that wait for a verdict.
     """
 
     def __init__(
@@ -133,32 +140,12 @@ class ReportService:
         return pod_uid
 
     def receive(self, namespace: str, name: str, report: Report, pod_uid: str = "") -> Answer:
-        """Merge a report of an authorized caller.
-
-        Args:
-            namespace: Namespace of the recurrence.
-            name: Its name.
-            report: The report.
-            pod_uid: UID of the caller's pod.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; the report may be sent again.
-        """
+        """Merge a report of an authorized caller."""
         received = ReceivedReport(report, self._utc_now(), pod_uid)
         return answer_to(self.writer.merge(namespace, name, received), report)
 
     def observe(self, namespace: str, name: str, seen: OutputReport) -> None:
-        """Merge what was seen of a training that does not use the client.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; it may be merged again.
-        """
+        """Merge what was seen of a training that does not use the client."""
         self.writer.merge(namespace, name, ReceivedReport(seen, self._utc_now()))
 
     def receive_undelivered(
@@ -166,17 +153,7 @@ class ReportService:
     ) -> None:
         """Merge reports that a pod of the recurrence has left, and write them before this returns.
 
-        Args:
-            namespace: Namespace of the recurrence.
-            name: Its name.
-            reports: The reports.
-            pod_uid: UID of the pod.
-            superseded: Whether their processes were started again since.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; they may be merged again.
+        `superseded`: whether their processes were started again since.
         """
         now = self._utc_now()
         # What the agents have measured by now is not what they had measured at these reports.
@@ -184,24 +161,11 @@ class ReportService:
         self.writer.merge_at_once(namespace, name, received)
 
     def present_answer(self, namespace: str, name: str, report: Report) -> Answer:
-        """The answer to a report that was received before, with a verdict that may have been made since.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            OperationError: The read failed for now.
-        """
+        """The answer to a report that was received before, with a verdict that may have been made since."""
         return answer_to(self.writer.current(namespace, name), report)
 
     def receive_status(self, namespace: str, name: str, status: TrainerStatus, pod_uid: str = "") -> None:
-        """Merge a status of an authorized callback for Kubeflow Trainer, of the pod with this UID.
-
-        Raises:
-            WrongSourceError: The attempt has another reporting source.
-            UnknownRecurrenceError: The recurrence does not exist.
-            TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now.
-        """
+        """Merge a status of an authorized callback for Kubeflow Trainer, of the pod with this UID."""
         spec = self.recurrence(namespace, name).spec
         if spec.reporting.source is not ReportingSource.KUBEFLOW_TRAINER:
             raise WrongSourceError(
@@ -212,28 +176,14 @@ class ReportService:
     def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingAttempt:
         """Merge what an agent did about the power limit of a pod; returns the recurrence as it is now.
 
-        Args:
-            namespace: Namespace of the recurrence.
-            name: Its name.
-            state: The agent's report; None: it has nothing to report.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The merged progress is too large.
-            OperationError: The write failed for now; it may be merged again.
+        `state`: the agent's report; None: it has nothing to report.
         """
         if state is None:
             return self.recurrence(namespace, name)
         return self.writer.merge(namespace, name, ReceivedReport(state, self._utc_now()))
 
     def recurrence(self, namespace: str, name: str) -> TrainingAttempt:
-        """The recurrence of an authorized caller, with its decision.
-
-        Raises:
-            UnknownRecurrenceError: The recurrence does not exist.
-            OperationError: The read failed for now.
-        """
+        """The recurrence of an authorized caller, with its decision."""
         recurrence = self._progress_store.read(namespace, name)
         if recurrence is None:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
@@ -255,7 +205,16 @@ class ReportService:
             # Those that followed it have reported, and it would be taken to follow them.
             return before
         progress = progress_after(recurrence, report)
-        self._log_dropped_gpus(recurrence, progress, report)
+        stored = {gpu.uuid for gpu in progress.gpus}
+        dropped = [gpu.uuid for gpu in report.gpus if gpu.uuid not in stored]
+        if dropped and self._log_limit.take(_name(recurrence)):
+            logger.warning(
+                "%s: dropped GPU %s and possibly others: the pod template requests %d GPUs, and at most %d are stored",
+                _name(recurrence),
+                dropped[0],
+                recurrence.status.devices,
+                max_gpus(recurrence),
+            )
         progress = with_recent_power(before, progress, report.gpus, received.at)
         progress = self._with_agent_readings(recurrence, progress, received)
         return with_heartbeat(
@@ -304,18 +263,50 @@ class ReportService:
             logger.exception("%s: unexpected failure of the policy's review", _name(recurrence))
         return progress
 
-    def _log_dropped_gpus(self, recurrence: TrainingAttempt, progress: Progress, report: Report) -> None:
-        stored = {gpu.uuid for gpu in progress.gpus}
-        dropped = [gpu.uuid for gpu in report.gpus if gpu.uuid not in stored]
-        if dropped and self._log_limit.take(_name(recurrence)):
-            logger.warning(
-                "%s: dropped GPU %s and possibly others: the pod template requests %d GPUs, and at most %d are stored",
-                _name(recurrence),
-                dropped[0],
-                recurrence.status.devices,
-                max_gpus(recurrence),
-            )
-
 
 def _name(recurrence: TrainingAttempt) -> str:
     return recurrence.metadata.full_name
+
+
+class CostReviews:
+    """Has the policy review attempts, at a bounded rate for each and for all together. Thread-safe.
+
+    A review that is due and not allowed now is made with a later report. The result of the latest
+    review is kept until it is written, because progress is merged again after a conflict.
+    """
+
+    def __init__(self, review: Review, clock: Callable[[], float]) -> None:
+        self._review = review
+        self._lock = threading.Lock()
+        self._limit = SharedLimit(clock, RECURRENCE_RATE, TOTAL_RATE, "all reviews together")
+        self._latest: LRUCache[Key, tuple[Decimal, dict[str, object]]] = LRUCache(MAX_RECURRENCES)
+
+    def __call__(self, recurrence: TrainingAttempt, progress: Progress) -> Progress:
+        """The progress with the limit of a review; unchanged if none is due, or none is allowed now.
+
+        Raises:
+            OperationError: The state of the job cannot be read now.
+        """
+        if not is_review_due(recurrence, progress):
+            return progress
+        metadata = recurrence.metadata
+        key = (metadata.namespace, metadata.name, metadata.uid)
+        with self._lock:
+            latest = self._latest.get(key)
+            if (
+                latest is not None
+                and latest[0] == evaluated_epoch(progress)
+                and any(value is not None and getattr(progress, name) != value for name, value in latest[1].items())
+            ):
+                return progress.model_copy(update=latest[1])
+            try:
+                self._limit.count(metadata.namespace, f"{metadata.name}/{metadata.uid}")
+            except TooManyRequestsError:
+                return progress
+        reviewed = self._review(recurrence, progress)
+        if reviewed is not progress:
+            with self._lock:
+                # Only the fields of the review: the rest of a progress is large.
+                fields = {name: getattr(reviewed, name) for name in REVIEWED_FIELDS}
+                self._latest[key] = evaluated_epoch(reviewed), fields
+        return reviewed

@@ -17,7 +17,7 @@ from wattloop.wire.message_fields import MessageError, Pattern, TruncatedString
 from wattloop.wire.wire_form import MaxItems, WireForm
 from wattloop_operator.api.objective import Target
 from wattloop_operator.domain.training_output import number_in
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 
 # As in Kubeflow's own API.
 MAX_METRICS = 256
@@ -81,10 +81,7 @@ class TrainerStatusMessage(WireForm):
 def output_report_of(status: TrainerStatus, target: Target, pod_uid: str = "") -> OutputReport:
     """What a status says about an attempt.
 
-    Args:
-        status: The status.
-        target: The target, whose metric it is.
-        pod_uid: UID of the pod that sent it; empty where there are no pods.
+    `pod_uid`: UID of the pod that sent it; empty where there are no pods.
 
     Example:
         >>> metrics = [{"name": "eval_loss", "value": "0.5"}, {"name": "epoch", "value": "2.0"}]
@@ -97,20 +94,15 @@ def output_report_of(status: TrainerStatus, target: Target, pod_uid: str = "") -
     values = {metric.name: metric.value for metric in status.metrics}
     name = target.metric
     epochs = (number_in(values.get(each)) for each in EPOCH_NAMES)
-    return OutputReport(
-        status.microseconds,
-        metric=number_in(values.get(name)),
-        epoch=next((max(epoch, 0.0) for epoch in epochs if epoch is not None and epoch < float("inf")), None),
-        evaluation=_evaluation(values, name),
-        process=pod_uid,
-        has_clock_position=True,
-    )
-
-
-def _evaluation(values: dict[str, str], name: str) -> str:
-    """A digest of the values of the same evaluation: those with the prefix of the metric."""
     prefix, separator, _ = name.partition("_")
     same = sorted((key, value) for key, value in values.items() if key == name or key.startswith(prefix + separator))
     if not separator:
         same = [(name, values.get(name, "")), ("epoch", values.get("epoch", ""))]
-    return hashlib.sha256(repr(same).encode()).hexdigest()[:DIGEST_CHARACTERS]
+    return OutputReport(
+        status.microseconds,
+        metric=number_in(values.get(name)),
+        epoch=next((max(epoch, 0.0) for epoch in epochs if epoch is not None and epoch < float("inf")), None),
+        evaluation=hashlib.sha256(repr(same).encode()).hexdigest()[:DIGEST_CHARACTERS],
+        process=pod_uid,
+        has_clock_position=True,
+    )

@@ -21,11 +21,7 @@ Key = tuple[str, str]
 
 
 class VerdictWaits:
-    """Wakes waiting requests when a verdict of their recurrence was written. Thread-safe.
-
-    Args:
-        max_wait_seconds: How long a request waits at most.
-    """
+    """Wakes waiting requests when a verdict of their recurrence was written. Thread-safe."""
 
     def __init__(self, max_wait_seconds: float = MAX_WAIT_SECONDS) -> None:
         self._max_wait_seconds = max_wait_seconds
@@ -44,10 +40,7 @@ class VerdictWaits:
     ) -> Answer:
         """The first answer that is decided, or the latest one after the longest wait.
 
-        Args:
-            key: Namespace and name of the recurrence.
-            is_decided: Whether an answer has the verdict.
-            look: Reads the present answer.
+        `is_decided`: whether an answer has the verdict.
         """
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         deadline = loop.time() + self._max_wait_seconds

@@ -25,7 +25,7 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer
-from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.report_limits import Rate, TokenBuckets
 
 RIGHTS_SECONDS = 30.0
 # A refusal counts for so long while no further one is reviewed.

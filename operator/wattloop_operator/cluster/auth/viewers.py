@@ -22,7 +22,7 @@ from wattloop_operator.cluster.auth.token_review import (
     reviewed_user,
 )
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError, UnknownCallerError
-from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.report_limits import Rate, TokenBuckets
 
 # A token with it is of no use at the API server, if somebody steals it.
 UI_AUDIENCE = "wattloop.dev/ui"

@@ -1,13 +1,8 @@
 """What the node agents measured of an attempt, at the training's reports, if its processes report no GPUs.
 
-A training without the agent's socket reports epochs, or its log shows them, and the agents report
-energy every few seconds: each knows half of the cost of an epoch. So each report of a new epoch gets
-a mark: the energy and the time of all GPUs at that moment. The cost of an epoch follows from two
-marks, of which the first excludes the start of the container.
-
-An agent's latest reading is a few seconds older than the report. The energy used since is taken to
-be the mean power since the last mark times that age, so the error of a mark is the age times the
-difference between that mean and the power in these seconds.
+Each report of a new epoch gets a mark: the energy and the time of all GPUs at that moment. The cost of an epoch follows
+from two marks. An agent's latest reading is a few seconds older than the report; the energy used since is taken to be
+the mean power since the last mark times that age.
 """
 
 from __future__ import annotations
@@ -41,14 +36,7 @@ def needs_agents(before: Progress, after: Progress) -> bool:
 def with_agent_readings(
     recurrence: TrainingAttempt, progress: Progress, energies: Sequence[PodEnergy], now: datetime
 ) -> Progress:
-    """The progress with a mark of its epoch, if that is new and the agents have measured all GPUs lately.
-
-    Args:
-        recurrence: The attempt.
-        progress: Its progress after a report.
-        energies: The agents' latest reports about its pods.
-        now: When the training's report was received.
-    """
+    """The progress with a mark of its epoch, if that is new and the agents have measured all GPUs lately."""
     if progress.gpus:
         return progress if progress.agents is None else progress.model_copy(update={"agents": None})
     if not _is_new(progress):
@@ -73,12 +61,22 @@ def _is_new(progress: Progress) -> bool:
 
 
 def _mark(agents: AgentEnergy, epoch: float, now: datetime, before: EpochMark | None) -> EpochMark | None:
-    """Energy and time of all GPUs now; None if a GPU has no recent reading."""
-    ages = [_age_seconds(each, now) for each in agents.energies]
+    ages = [
+        (0.0 if each.ended else max((now - (each.measured_at or each.reported_at)).total_seconds(), 0.0))
+        for each in agents.energies
+    ]
     if not agents.includes_all_gpus or max(ages) > MAX_AGE_SECONDS:
         return None
     joules = agents.energy_millijoules / 1000
-    energy = joules + _power_watts(agents, joules, before, sum(ages)) * sum(ages)
+    ages_seconds = sum(ages)
+    seconds = sum(each.time_seconds - each.start_time_seconds for each in agents.energies)
+    power = joules / seconds if seconds > 0 else 0.0
+    if before is not None:
+        later = seconds - float(before.time_seconds) * agents.devices
+        if later >= max(MIN_POWER_SECONDS * agents.devices, MIN_AGES * ages_seconds):
+            power = max(joules - float(before.energy_joules), 0.0) / later
+    maximum = agents.max_power_limit_watts
+    energy = joules + (power if maximum is None else min(power, maximum / agents.devices)) * sum(ages)
     until_now = (
         each if each.ended else replace(each, time_seconds=each.time_seconds + age, measured_at=now)
         for each, age in zip(agents.energies, ages, strict=True)
@@ -91,21 +89,3 @@ def _mark(agents: AgentEnergy, epoch: float, now: datetime, before: EpochMark | 
             "time_seconds": round(max(time, 0.0 if before is None else float(before.time_seconds)), DECIMALS),
         }
     )
-
-
-def _age_seconds(energy: PodEnergy, now: datetime) -> float:
-    if energy.ended:
-        return 0.0
-    return max((now - (energy.measured_at or energy.reported_at)).total_seconds(), 0.0)
-
-
-def _power_watts(agents: AgentEnergy, joules: float, before: EpochMark | None, ages_seconds: float) -> float:
-    """Mean power of one GPU since the last mark, or since it was assigned if that was just now."""
-    seconds = sum(each.time_seconds - each.start_time_seconds for each in agents.energies)
-    power = joules / seconds if seconds > 0 else 0.0
-    if before is not None:
-        later = seconds - float(before.time_seconds) * agents.devices
-        if later >= max(MIN_POWER_SECONDS * agents.devices, MIN_AGES * ages_seconds):
-            power = max(joules - float(before.energy_joules), 0.0) / later
-    maximum = agents.max_power_limit_watts
-    return power if maximum is None else min(power, maximum / agents.devices)

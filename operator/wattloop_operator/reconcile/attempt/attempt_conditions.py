@@ -11,7 +11,6 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.ended_ranks import dead_rank
-from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.conditions import condition, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
 from wattloop_operator.reconcile.energy.limit_measurements import unmeasured_ranks_text
@@ -37,96 +36,85 @@ AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energ
 OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its output"
 
 
+def _of(recurrence: TrainingAttempt, kind: str, holds: bool, reason: str, message: str, *, now: datetime) -> Condition:
+    return condition(recurrence.status.conditions, kind, holds=holds, reason=reason, message=message, now=now)
+
+
 def phase_conditions(recurrence: TrainingAttempt, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
     """The conditions Running, EnergyAwaited and Ending of an attempt without an outcome."""
-    before = recurrence.status.conditions
     ended = workload.phase.ended
     # Between the end of its pods and its controller's verdict it waits for no pod.
     has_only_ended = workload.pods_ended and not workload.backs_off
-    awaits_verdict = has_only_ended and not ended and true_since(before, RUNNING) is not None
+    awaits_verdict = has_only_ended and not ended and true_since(recurrence.status.conditions, RUNNING) is not None
     runs = workload.phase is WorkloadPhase.RUNNING or awaits_verdict
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting" if workload.queue is None else "Queued"
     awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
-    message = awaited if ended else "" if awaits_verdict else workload.message
-    yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
+    yield _of(
+        recurrence, RUNNING, runs, reason, awaited if ended else "" if awaits_verdict else workload.message, now=now
+    )
     if ended:
-        yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=awaited, now=now)
+        yield _of(recurrence, ENERGY_AWAITED, True, "PodsEnded", awaited, now=now)
     progress = recurrence.progress
-    if progress.stop_requested or progress.finished or must_end(recurrence):
+    if progress.stop_requested or progress.finished or recurrence.must_end:
         reason = STOP_REQUESTED if progress.stop_requested else "Finished"
-        message = progress.stop_reason or "the training is done"
-        yield condition(before, ENDING, holds=True, reason=reason, message=message, now=now)
+        yield _of(recurrence, ENDING, True, reason, progress.stop_reason or "the training is done", now=now)
 
 
 def ended_conditions(recurrence: TrainingAttempt, now: datetime) -> Iterator[Condition]:
     """The conditions of an attempt that Wattloop ended, while its agents' final report is awaited."""
-    before = recurrence.status.conditions
-    yield from (each for each in before if each.type not in (RUNNING, ENERGY_AWAITED))
-    yield condition(before, RUNNING, holds=False, reason=ENERGY_AWAITED, message=AWAITED_MESSAGE, now=now)
-    yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=AWAITED_MESSAGE, now=now)
+    yield from (each for each in recurrence.status.conditions if each.type not in (RUNNING, ENERGY_AWAITED))
+    yield _of(recurrence, RUNNING, False, ENERGY_AWAITED, AWAITED_MESSAGE, now=now)
+    yield _of(recurrence, ENERGY_AWAITED, True, "PodsEnded", AWAITED_MESSAGE, now=now)
 
 
 def final_conditions(recurrence: TrainingAttempt, result: Result, message: str, now: datetime) -> tuple[Condition, ...]:
     """The conditions Running and Complete of an attempt with an outcome."""
-    before, reason = recurrence.status.conditions, result.value
     return (
-        condition(before, RUNNING, holds=False, reason=reason, message=message, now=now),
-        condition(before, COMPLETE, holds=True, reason=reason, message=message, now=now),
+        _of(recurrence, RUNNING, False, result.value, message, now=now),
+        _of(recurrence, COMPLETE, True, result.value, message, now=now),
     )
 
 
-def publication_conditions(recurrence: TrainingAttempt, result: Result, now: datetime) -> tuple[Condition, ...]:
+def publication_conditions(recurrence: TrainingAttempt, result: Result, now: datetime) -> Iterator[Condition]:
     """Whether an attempt that reached its target has published its model; nothing for others."""
-    if recurrence.spec.output_directory is None or result is not Result.REACHED:
-        return ()
     model = recurrence.progress.published
-    holds, reason, message = (
-        (False, "NotReported", NOT_PUBLISHED_MESSAGE)
-        if model is None
-        else (True, "Published", f"{model.path} is current, digest {model.digest}")
-    )
-    return (condition(recurrence.status.conditions, PUBLISHED, holds=holds, reason=reason, message=message, now=now),)
+    if recurrence.spec.output_directory is None or result is not Result.REACHED:
+        return
+    if model is None:
+        yield _of(recurrence, PUBLISHED, False, "NotReported", NOT_PUBLISHED_MESSAGE, now=now)
+    else:
+        yield _of(recurrence, PUBLISHED, True, "Published", f"{model.path} is current, digest {model.digest}", now=now)
 
 
-def power_limit_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
-    """Whether the chosen power limit, or the limits to be measured, could be set.
-
-    A refusal fails no training.
-    """
+def power_limit_conditions(recurrence: TrainingAttempt, now: datetime) -> Iterator[Condition]:
+    """Whether the chosen power limit, or the limits to be measured, could be set. A refusal fails no training."""
     spec, progress = recurrence.spec, recurrence.progress
     refusal = progress.power_limit_refusal
-    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not (
-        progress.gpus or progress.agents or progress.agent_limits
-    ):
-        return ()
-    if not refusal and progress.power_limit_watts is None:
-        return ()
-    message = f"{refusal}; the training continues without it, and its cost counts for no limit" if refusal else ""
-    reason = "Refused" if refusal else "Held"
-    before = recurrence.status.conditions
-    return (condition(before, POWER_LIMIT_HELD, holds=not refusal, reason=reason, message=message, now=now),)
+    is_wanted = spec.power_limit_watts is not None or spec.profile_power_limits
+    is_reported = progress.gpus or progress.agents or progress.agent_limits
+    if is_wanted and is_reported and (refusal or progress.power_limit_watts is not None):
+        text = f"{refusal}; the training continues without it, and its cost counts for no limit" if refusal else ""
+        yield _of(recurrence, POWER_LIMIT_HELD, not refusal, "Refused" if refusal else "Held", text, now=now)
 
 
-def profile_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
+def profile_conditions(recurrence: TrainingAttempt, now: datetime) -> Iterator[Condition]:
     """Whether every rank of an attempt that has ended measured the same power limits.
 
     Nothing if there is one rank, or if none measured power limits.
     """
-    progress = recurrence.progress
-    if progress.ranks == 1 or not progress.profile:
-        return ()
-    missing = unmeasured_ranks_text(progress)
-    message = f"{missing} did not measure each power limit; nothing is learned from incomplete ones" if missing else ""
+    if recurrence.progress.ranks == 1 or not recurrence.progress.profile:
+        return
+    missing = unmeasured_ranks_text(recurrence.progress)
+    text = f"{missing} did not measure each power limit; nothing is learned from incomplete ones" if missing else ""
     reason = "RanksMissing" if missing else "AllRanks"
-    before = recurrence.status.conditions
-    return (condition(before, POWER_PROFILE_COMPLETE, holds=not missing, reason=reason, message=message, now=now),)
+    yield _of(recurrence, POWER_PROFILE_COMPLETE, not missing, reason, text, now=now)
 
 
-def probe_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condition, ...]:
+def probe_conditions(recurrence: TrainingAttempt, now: datetime) -> Iterator[Condition]:
     """What the probes of an attempt that has ended chose, and what limited them; nothing if there were no trials."""
     probes = recurrence.progress.probes
     if probes is None:
-        return ()
+        return
     chosen = (
         f"from {each.threshold:f} batch size {each.batch_size}"
         + "".join(f", {value}" for value in each.parameters)
@@ -135,38 +123,32 @@ def probe_conditions(recurrence: TrainingAttempt, now: datetime) -> tuple[Condit
     )
     used = f"{probes.trials} trials used {probes.energy_joules:f} J in {probes.time_seconds:f} s"
     message = "; ".join(filter(None, (used, *chosen, probes.problem)))
-    before, reason = recurrence.status.conditions, "Limited" if probes.problem else "Complete"
-    return (condition(before, PROBED, holds=not probes.problem, reason=reason, message=message, now=now),)
+    yield _of(recurrence, PROBED, not probes.problem, "Limited" if probes.problem else "Complete", message, now=now)
 
 
 def rank_conditions(
     recurrence: TrainingAttempt, workload: WorkloadState | None, result: Result, now: datetime
-) -> tuple[Condition, ...]:
+) -> Iterator[Condition]:
     """RanksHealthy as False if a rank of an attempt that crashed or was disrupted died; otherwise nothing."""
     if workload is None or workload.failure is None or result not in (Result.CRASHED, Result.DISRUPTED):
-        return ()
+        return
     pods = len({*(pod.uid for pod in recurrence.status.pods), *(pod.uid for pod in workload.pods)})
     message = dead_rank(recurrence.progress, workload, pods)
-    if not message:
-        return ()
-    before = recurrence.status.conditions
-    return (condition(before, RANKS_HEALTHY, holds=False, reason="RankDied", message=message, now=now),)
+    if message:
+        yield _of(recurrence, RANKS_HEALTHY, False, "RankDied", message, now=now)
 
 
 def device_conditions(
     recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime
-) -> tuple[Condition, ...]:
+) -> Iterator[Condition]:
     """DevicesHealthy as False if a device of the attempt is, or was, unhealthy; otherwise nothing.
 
-    The status keeps the condition, because the kubelet drops the device health of a pod that has
-    ended.
+    The status keeps the condition, because the kubelet drops the device health of a pod that has ended.
     """
     reported = "" if workload is None or not workload.owned else workload.unhealthy
     message = reported or unhealthy_devices_in_status(recurrence)
-    if not message:
-        return ()
-    before = recurrence.status.conditions
-    return (condition(before, DEVICES_HEALTHY, holds=False, reason="Unhealthy", message=message, now=now),)
+    if message:
+        yield _of(recurrence, DEVICES_HEALTHY, False, "Unhealthy", message, now=now)
 
 
 def unhealthy_devices_in_status(recurrence: TrainingRecurrence) -> str:
@@ -191,21 +173,13 @@ def _message(recurrence: TrainingRecurrence, kind: str, status: ConditionStatus,
 
 def energy_conditions(
     recurrence: TrainingAttempt, agents: AgentEnergy, until: datetime, now: datetime
-) -> tuple[Condition, ...]:
-    """Whether the processes' and the agents' energies agree, if both cover the same GPUs.
-
-    Args:
-        recurrence: The attempt.
-        agents: What the node agents report.
-        until: The time up to which the agents' reports must extend.
-        now: The time.
-    """
+) -> Iterator[Condition]:
+    """Whether the processes' and the agents' energies agree, if both cover the same GPUs up to a time."""
     progress = recurrence.progress
     if not progress.gpus or agents.shared or not agents.covers(until):
-        return ()
+        return
     differences = disagreement(agents, progress)
     processes = sum(gpu.used_millijoules for gpu in progress.gpus) / 1000
     both = f"the processes counted {processes:.1f} J, the node agents {agents.energy_millijoules / 1000:.1f} J"
     reason = "SourcesDisagree" if differences else "SourcesAgree"
-    before, message = recurrence.status.conditions, differences or both
-    return (condition(before, ENERGY_AGREES, holds=not differences, reason=reason, message=message, now=now),)
+    yield _of(recurrence, ENERGY_AGREES, not differences, reason, differences or both, now=now)

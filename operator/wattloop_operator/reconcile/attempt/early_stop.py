@@ -1,13 +1,8 @@
 """Early stop: when an attempt is asked to stop because it diverged, is at its plateau or exceeds its cost limit.
 
-The decision of an attempt sets a cost limit. The policy reviews that limit when the attempt has shown
-what an epoch costs, and at each later evaluation of the metric: a trial may turn out not to be worth
-continuing, or to be worth more than was expected. The decision stays as written; the limit of the
-latest review, which may be lower or higher, is part of the progress. A review precedes the
-comparison with the limit, so that the answer to the same report can be to stop, and so that an
-attempt that has just shown that it is about to reach its target is not stopped by an older limit.
-
-No attempt is stopped for its cost before a review or its second epoch: its start falls into the first one.
+The policy reviews the cost limit of the decision when the attempt has shown what an epoch costs, and at each later
+evaluation of the metric. A review precedes the comparison with the limit. No attempt is stopped for its cost before a
+review or its second epoch: its start falls into the first one.
 """
 
 from __future__ import annotations
@@ -24,8 +19,7 @@ from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
-from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
-from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage, usage_without_trials
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, reviews
@@ -59,11 +53,17 @@ def with_stop_request(recurrence: TrainingAttempt, progress: Progress) -> Progre
 
 
 def _stop_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
-    """Why an attempt is to stop; empty if it is not."""
     if progress.diverged:
         return divergence_reason(recurrence, progress)
     if is_at_plateau(progress):
-        return plateau_reason(recurrence, progress)
+        target, found = recurrence.spec.target, progress.final_metric
+        assert found is not None, "no prediction"
+        return (
+            f"{target.metric} is at its plateau after {epochs_text(progress.epoch or 0)}: it is predicted to end at "
+            f"{found.metric:.4g} ({found.low:.4g} to {found.high:.4g}) after "
+            f"{epochs_text(recurrence.spec.max_epochs)}, and to reach {target.threshold:f} with a probability of "
+            f"{found.reach_percent:.2g} %"
+        )
     reviewed, limit = progress.reviewed_epoch is not None, cost_limit(recurrence.spec, progress)
     # The first epoch contains the start of the training, which a further attempt would pay again.
     if limit is None or (not reviewed and (progress.epoch or 0) <= 1):
@@ -99,9 +99,7 @@ def has_moved_away(curve: MetricCurve | None, target: RunTarget) -> bool:
     Each must be worse by more than the distance of the first evaluation from the target, and by more than
     half the size of the first evaluation, so that noise near the target does not count.
 
-    Args:
-        curve: The evaluations so far; None if there were none.
-        target: The target.
+    `curve`: the evaluations so far; None if there were none.
     """
     if curve is None or target.reached_by(curve.metrics[0]) or len(curve.metrics) <= EVALUATIONS_AWAY:
         return False
@@ -132,11 +130,8 @@ def review_cost_limit(
 ) -> Progress:
     """Have the policy review the cost limit of a running attempt, and predict its final metric.
 
-    Args:
-        read_snapshot: Reads the state of the job; None if it is not available. Called only if a
-            review is due, because most reports need none.
-        recurrence: The attempt.
-        progress: Its progress, including the latest report.
+    `read_snapshot`: reads the state of the job; None if it is not available. Called only if a review is due, because
+    most reports need none.
 
     Returns:
         The progress with the new limit and prediction; the same object if there is no review.
@@ -144,28 +139,23 @@ def review_cost_limit(
     snapshot = read_snapshot() if is_review_due(recurrence, progress) else None
     if snapshot is None:
         return progress
+    spec, parameters = recurrence.spec, sorted_values(recurrence.spec.parameters)
     context = review_context(snapshot, recurrence)
-    if context.space.index(recurrence.spec.batch_size, sorted_values(recurrence.spec.parameters)) is None:
+    if context.space.index(spec.batch_size, parameters) is None:
         # The job no longer offers the parameters of the attempt.
         return progress
-    return _with_reviewed_limit_of(snapshot, context, recurrence, with_prediction(recurrence, context, progress))
-
-
-def _with_reviewed_limit_of(
-    snapshot: Snapshot, context: DecisionContext, recurrence: TrainingAttempt, progress: Progress
-) -> Progress:
-    spec, measured = recurrence.spec, _observation_to_review(recurrence, progress)
+    progress = _with_prediction(recurrence, context, progress)
+    measured = _observation_to_review(recurrence, progress)
     if measured is None:
         return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = ChoiceKind(spec.decision.kind.value.lower())
-    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=sorted_values(spec.parameters))
+    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=parameters)
     with policy_of(snapshot, context) as policy:
         if not reviews(policy):
             # The job has another policy than the one that decided the attempt.
             return progress
-        limit = policy.review(context, decision, measured)
-    return with_reviewed_limit(progress, limit)
+        return with_reviewed_limit(progress, policy.review(context, decision, measured))
 
 
 def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progress:
@@ -188,29 +178,13 @@ def _is_reviewed(recurrence: TrainingAttempt, progress: Progress) -> bool:
 
 
 def _observation_to_review(recurrence: TrainingAttempt, progress: Progress) -> PartialObservation | None:
-    """The input of the review of the cost limit that is due; None if none is."""
     if not _is_reviewed(recurrence, progress):
         return None
     if progress.reviewed_epoch is not None and evaluated_epoch(progress) <= progress.reviewed_epoch:
         return None
-    return _partial_observation(recurrence, progress)
-
-
-def _partial_observation(recurrence: TrainingAttempt, progress: Progress) -> PartialObservation | None:
-    """The input of the policy's review.
-
-    None before one full epoch was run, on GPUs that others use, too, and, while power limits are measured, before
-    the epoch cost at the current one is known.
-    """
     usage = usage_without_trials(progress)
     max_power_watts = max_power_of(progress, usage)
-    if (
-        usage is None
-        or usage.attribution is Attribution.SHARED
-        or not max_power_watts
-        or progress.epoch is None
-        or progress.epoch < 1
-    ):
+    if usage is None or usage.attribution is Attribution.SHARED or not max_power_watts or (progress.epoch or 0) < 1:
         return None
     epoch = epoch_usage(recurrence.spec, progress, usage_of(progress), progress.epoch)
     measured = epoch.energy_joules is not None or epoch.start_up is not None
@@ -219,7 +193,7 @@ def _partial_observation(recurrence: TrainingAttempt, progress: Progress) -> Par
         return None
     return PartialObservation(
         batch_size=recurrence.spec.batch_size,
-        epochs=float(progress.epoch),
+        epochs=float(progress.epoch or 0),
         energy_joules=float(usage.gpu_energy_joules),
         time_seconds=float(usage.duration_seconds),
         max_power_watts=float(max_power_watts),
@@ -248,28 +222,9 @@ def is_prediction_due(progress: Progress) -> bool:
     return progress.predicted_epoch is None or evaluated_epoch(progress) > progress.predicted_epoch
 
 
-def with_prediction(recurrence: TrainingAttempt, context: DecisionContext, progress: Progress) -> Progress:
-    """The progress with the prediction of its final metric, if one is due.
-
-    Args:
-        recurrence: The attempt.
-        context: The context of its review.
-        progress: Its progress.
-    """
-    if not is_prediction_due(progress):
+def _with_prediction(recurrence: TrainingAttempt, context: DecisionContext, progress: Progress) -> Progress:
+    if progress.curve is None or not is_prediction_due(progress):
         return progress
-    update = {
-        "predicted_epoch": evaluated_epoch(progress),
-        "final_metric": _final_metric(recurrence, context, progress),
-    }
-    return progress.model_copy(update=update)
-
-
-def _final_metric(
-    recurrence: TrainingAttempt, context: DecisionContext, progress: Progress
-) -> FinalMetricPrediction | None:
-    if progress.curve is None:
-        return None
     found = predicted_final_metric(
         context,
         progress.curve,
@@ -277,24 +232,15 @@ def _final_metric(
         template_digest=recurrence.spec.template_digest or "",
         image_digest=recurrence.status.image_digest or "",
     )
-    if found is None:
-        return None
-    return FinalMetricPrediction(
-        metric=to_decimal(found.metric),
-        low=to_decimal(found.low),
-        high=to_decimal(found.high),
-        reach_percent=to_decimal(max(round(100 * found.reach_probability, PERCENT_DIGITS), MIN_PERCENT)),
-        plateau=found.is_plateau,
+    prediction = (
+        None
+        if found is None
+        else FinalMetricPrediction(
+            metric=to_decimal(found.metric),
+            low=to_decimal(found.low),
+            high=to_decimal(found.high),
+            reach_percent=to_decimal(max(round(100 * found.reach_probability, PERCENT_DIGITS), MIN_PERCENT)),
+            plateau=found.is_plateau,
+        )
     )
-
-
-def plateau_reason(recurrence: TrainingAttempt, progress: Progress) -> str:
-    """Why an attempt at its plateau is stopped."""
-    target, found = recurrence.spec.target, progress.final_metric
-    assert found is not None, "no prediction"
-    return (
-        f"{target.metric} is at its plateau after {epochs_text(progress.epoch or 0)}: it is predicted to end at "
-        f"{found.metric:.4g} ({found.low:.4g} to {found.high:.4g}) after "
-        f"{epochs_text(recurrence.spec.max_epochs)}, and to reach {target.threshold:f} with a probability of "
-        f"{found.reach_percent:.2g} %"
-    )
+    return progress.model_copy(update={"predicted_epoch": evaluated_epoch(progress), "final_metric": prediction})

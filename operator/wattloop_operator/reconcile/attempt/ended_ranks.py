@@ -1,9 +1,7 @@
 """Which ranks of an attempt ended and how, so that the one that failed first can be named.
 
-When a process fails, the others fail in their next collective operation, or their launcher ends them. A process
-that an exception ends reports it before its connections close, so the first such report names the cause,
-unless its exception is a consequence itself. A process that is killed reports nothing: it is one of those that
-did not report, and the launcher may say which.
+The first report of an exception names the cause, unless that is a consequence itself. A process that is killed reports
+nothing: it is one of those that did not report, and the launcher may say which.
 """
 
 from __future__ import annotations
@@ -46,10 +44,6 @@ def has_silent_rank(progress: Progress) -> bool:
 def first_failed(progress: Progress, workload: WorkloadState) -> str:
     """The rank that failed first, or those that may have, as text; empty if nothing is known.
 
-    Args:
-        progress: What the attempt reported.
-        workload: The workload, which has failed.
-
     Example:
         >>> workload = WorkloadState("a")
         >>> first_failed(Progress(ranks=4, ended_ranks="b"), workload)
@@ -71,7 +65,7 @@ def first_failed(progress: Progress, workload: WorkloadState) -> str:
         return f"{_one_of(killed, count)} was killed{' first' if len(killed) > 1 else ''}"
     if first is not None and (not first.consequence or not silent):
         return f"rank {first.rank} of {count} failed first ({first.failure})"
-    if not _any_ended(progress) or not silent:
+    if not int(progress.ended_ranks, 16) or not silent:
         return ""
     if len(silent) == 1:
         return f"rank {silent[0]} of {count} ended without a report"
@@ -93,11 +87,6 @@ def named_ranks(ranks: Sequence[int], count: int) -> str:
 def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
     """The rank of a failed workload that failed first, with its pod and node as far as known; empty if none is known.
 
-    Args:
-        progress: What the attempt reported.
-        workload: The workload, which has failed.
-        pods: Number of its pods.
-
     Example:
         >>> from wattloop_operator.domain.snapshot import WorkloadPod
         >>> failed = WorkloadState("a", failed_pod=WorkloadPod("a-2-x", "gpu-7", 2))
@@ -118,18 +107,12 @@ def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
 
 
 def _is_uncertain(progress: Progress, workload: WorkloadState) -> bool:
-    """Whether several ranks may have failed first."""
     first = progress.first_failure
     by_report = first is not None and not first.consequence
     return not by_report and not workload.killed_ranks and len(_silent_ranks(progress)) > 1
 
 
-def _any_ended(progress: Progress) -> bool:
-    return int(progress.ended_ranks, 16) > 0
-
-
 def _silent_ranks(progress: Progress) -> list[int]:
-    """The ranks that did not report their end."""
     ended = int(progress.ended_ranks, 16)
     return [rank for rank in range(min(progress.ranks, MAX_MEASURING_RANKS)) if not ended >> rank & 1]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.field_types import to_decimal
@@ -26,6 +27,7 @@ from wattloop_operator.reconcile.actions import (
 )
 from wattloop_operator.reconcile.attempt.attempt_conditions import (
     ENDING,
+    ENERGY_AGREES,
     ENERGY_AWAITED,
     device_conditions,
     ended_conditions,
@@ -38,22 +40,26 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
     publication_conditions,
     rank_conditions,
 )
-from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
-from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.attempt.progress_summary import summary_due_at, summary_of
 from wattloop_operator.reconcile.attempt.queue_wait import outdated, queue_conditions
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
-from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
+from wattloop_operator.reconcile.energy.agent_energy import (
+    END_ROUNDING_SECONDS,
+    agent_energy_of,
+    coverage_end,
+)
 from wattloop_operator.reconcile.energy.attempt_usage import (
-    attempt_figures,
-    cost_of,
-    cost_status,
     unmeasured_message,
     usage_at_end,
+    usage_status,
+    without_unmeasured_message,
 )
 from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.same_place import places_before
+
+# The last lines are read within a second or two. A pod that is deleted early has no log any more.
+OUTPUT_TIMEOUT_SECONDS = 30
 
 
 def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> ReconcileResult:
@@ -66,7 +72,8 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: dateti
     first = None if workload is None else _before_assessment(snapshot, recurrence, workload, now)
     if first is not None:
         return ReconcileResult((first,))
-    written, recurrence = recurrence.status, _with_valid_times(recurrence, now)
+    written, conditions = recurrence.status, not_in_future(recurrence.status.conditions, now)
+    recurrence = recurrence.model_copy(update={"status": written.model_copy(update={"conditions": conditions})})
     assessment = assess(
         recurrence,
         workload,
@@ -77,23 +84,13 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: dateti
         now=now,
     )
     if isinstance(assessment, Ended):
-        waiting_since = true_since(recurrence.status.conditions, ENERGY_AWAITED)
-        until = max(
-            filter(
-                None,
-                (
-                    _agent_report_deadline(snapshot, recurrence, workload, now),
-                    output_deadline(recurrence, workload, waiting_since),
-                ),
-            ),
-            default=None,
-        )
+        until = _final_reports_deadline(snapshot, recurrence, workload, now)
         if until is None or until <= now:
-            return ReconcileResult((_write_outcome(snapshot, recurrence, assessment, now),))
+            return ReconcileResult((write_outcome(snapshot, recurrence, assessment, now),))
     else:
         until = assessment.until
     ends: tuple[Action, ...] = ()
-    if workload is not None and workload.must_be_ended and must_end(recurrence):
+    if workload is not None and workload.must_be_ended and recurrence.must_end:
         # The outcome follows once its processes have ended, with their whole energy.
         ends = (EndWorkload(recurrence, gracefully=True),)
     status = _status_without_outcome(recurrence, workload, snapshot.devices, now)
@@ -108,9 +105,15 @@ def _before_assessment(
     snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState, now: datetime
 ) -> Action | None:
     """What precedes the question of how an attempt has ended: another one takes its place, or reports were left."""
-    replaced = _replaced(snapshot, recurrence, workload)
+    hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and (workload.wait_reason or workload.queue)
+    starts = not hindered or workload.started_at is not None or recurrence.status.start_time is not None
+    # Nothing would end the wait, for an image that does not exist for example, and the job's next run waits for it.
+    if not starts and _trains_another(snapshot, recurrence):
+        replaced = _replacement_message(snapshot, recurrence, workload.message)
+    else:
+        replaced = outdated(snapshot, recurrence, workload)
     if replaced:
-        return _write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now)
+        return write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now)
     if not (workload.undelivered and workload.owned and recurrence.spec.reporting.uses_client):
         return None
     if recurrence.status.workload_ref is None:
@@ -131,18 +134,6 @@ def _after_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetim
     yield from with_late_usage(snapshot, recurrence, now)
 
 
-def never_starts(snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState) -> bool:
-    """Whether an attempt has not started, and the job has another template by now, or its runtime has changed.
-
-    Something hinders its pods: nothing would end its wait, for an image that does not exist for example, and the job's
-    next run waits for it. Or it waits in a queue, at the end of which the new template is wanted.
-    """
-    hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and (workload.wait_reason or workload.queue)
-    if not hindered or workload.started_at is not None or recurrence.status.start_time is not None:
-        return False
-    return _trains_another(snapshot, recurrence)
-
-
 def _trains_another(snapshot: Snapshot, recurrence: TrainingAttempt) -> bool:
     """Whether a workload that is created now trains something else than what the attempt was decided for."""
     decided = recurrence.spec.template_digest
@@ -161,15 +152,8 @@ def _start_actions(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetim
         return ()
     if _trains_another(snapshot, recurrence):
         message = _replacement_message(snapshot, recurrence, "its workload did not exist yet")
-        return (_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, message), now),)
+        return (write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, message), now),)
     return (StartWorkload(recurrence),)
-
-
-def _replaced(snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState) -> str:
-    """Why another attempt takes the place of one that has not started; empty if none does."""
-    if not never_starts(snapshot, recurrence, workload):
-        return outdated(snapshot, recurrence, workload)
-    return _replacement_message(snapshot, recurrence, workload.message)
 
 
 def _replacement_message(snapshot: Snapshot, recurrence: TrainingAttempt, wait: str) -> str:
@@ -181,17 +165,12 @@ def _replacement_message(snapshot: Snapshot, recurrence: TrainingAttempt, wait: 
     )
 
 
-def cancel_attempt(snapshot: Snapshot, recurrence: TrainingAttempt, reason: str, now: datetime) -> Action:
-    """Write the outcome Cancelled. The next round ends the workload."""
-    return _write_outcome(snapshot, recurrence, Ended(Result.CANCELLED, reason), now)
-
-
 def _status_without_outcome(
     recurrence: TrainingAttempt, workload: WorkloadState | None, devices: int, now: datetime
 ) -> TrainingRecurrenceStatus:
     status = recurrence.status
     if workload is None:
-        ended = tuple(ended_conditions(recurrence, now)) if must_end(recurrence) else status.conditions
+        ended = tuple(ended_conditions(recurrence, now)) if recurrence.must_end else status.conditions
         return status.model_copy(update={"conditions": ended})
     return status.model_copy(
         update={
@@ -201,22 +180,18 @@ def _status_without_outcome(
                 *power_limit_conditions(recurrence, now),
                 *device_conditions(recurrence, workload, now),
             ),
-            "workload_ref": status.workload_ref or _reference(workload),
+            **_workload_fields(recurrence, workload),
             # From the template that started the workload. Later templates apply to other attempts.
             "devices": devices if status.workload_ref is None else status.devices,
-            "pods": _pods(recurrence, workload),
-            "image_digest": _image_digest(recurrence, workload),
-            "start_time": status.start_time or workload.started_at or _observed_start(workload, now),
+            "start_time": status.start_time
+            or workload.started_at
+            or (now if workload.phase is WorkloadPhase.RUNNING else None),
         }
     )
 
 
-def _observed_start(workload: WorkloadState, now: datetime) -> datetime | None:
-    """The start of a workload that runs and does not say since when."""
-    return now if workload.phase is WorkloadPhase.RUNNING else None
-
-
-def _write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended, now: datetime) -> Action:
+def write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended, now: datetime) -> Action:
+    """Write the outcome of an attempt. The next round ends its workload."""
     if recurrence.outcome is not None:
         return WriteRecurrenceStatus(recurrence, recurrence.outcome)
     workload = snapshot.workloads.get(recurrence.metadata.name)
@@ -229,8 +204,6 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended
     if unmeasured:
         kept = ended.message[: MAX_MESSAGE_CHARACTERS - len(unmeasured) - 2]
         ended = Ended(ended.result, f"{kept}; {unmeasured}")
-    energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, snapshot.tariff)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
@@ -246,16 +219,11 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended
                     *device_conditions(recurrence, workload, now),
                     *rank_conditions(recurrence, workload, ended.result, now),
                 ),
-                "workload_ref": recurrence.status.workload_ref
-                or (None if workload is None or not workload.owned else _reference(workload)),
-                "pods": _pods(recurrence, workload),
-                "image_digest": _image_digest(recurrence, workload),
+                **_workload_fields(recurrence, workload),
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "progress": summary_of(recurrence, ended=True),
-                "usage": usage,
-                **cost,
-                **attempt_figures(usage, progress),
+                **usage_status(recurrence.spec, progress, usage, snapshot.tariff),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
                 "failure_place": ended.place,
@@ -265,43 +233,73 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingAttempt, ended: Ended
     )
 
 
-def _reference(workload: WorkloadState) -> WorkloadReference:
-    return WorkloadReference(api_version=workload.api_version, kind=workload.kind, uid=workload.uid)
+def _workload_fields(recurrence: TrainingAttempt, workload: WorkloadState | None) -> dict[str, Any]:
+    """What a status says of the workload.
+
+    Deleted pods are kept: an agent may report their energy later. The image is the one that the attempt started with: a
+    pod that replaces a lost one may run another.
+    """
+    status, owned = recurrence.status, None if workload is None or not workload.owned else workload
+    if owned is None:
+        return {"workload_ref": status.workload_ref, "pods": status.pods, "image_digest": status.image_digest}
+    references = (PodReference(uid=pod.uid, node=pod.node) for pod in owned.pods)
+    pods = {pod.uid: pod for pod in (*status.pods, *references)}
+    reference = WorkloadReference(api_version=owned.api_version, kind=owned.kind, uid=owned.uid)
+    return {
+        "workload_ref": status.workload_ref or reference,
+        "pods": tuple(pods.values())[:MAX_PODS],
+        "image_digest": owned.image_digest if status.image_digest is None else status.image_digest,
+    }
 
 
-def _pods(recurrence: TrainingAttempt, workload: WorkloadState | None) -> tuple[PodReference, ...]:
-    """All pods of the attempt. Deleted ones are kept: an agent may report their energy later."""
-    current = () if workload is None or not workload.owned else workload.pods
-    references = (PodReference(uid=pod.uid, node=pod.node) for pod in current)
-    known = {pod.uid: pod for pod in (*recurrence.status.pods, *references)}
-    return tuple(known.values())[:MAX_PODS]
-
-
-def _image_digest(recurrence: TrainingAttempt, workload: WorkloadState | None) -> str | None:
-    """The image that the attempt started with. A pod that replaces a lost one may run another."""
-    known = recurrence.status.image_digest
-    return known if known is not None or workload is None or not workload.owned else workload.image_digest
-
-
-def _agent_report_deadline(
+def _final_reports_deadline(
     snapshot: Snapshot, recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime
 ) -> datetime | None:
-    return agent_report_deadline(
-        agent_energy_of(snapshot, recurrence),
-        _pods_ended_at(recurrence, workload, now),
-        snapshot.agent_report_timeout_seconds,
-        waiting_since=true_since(recurrence.status.conditions, ENERGY_AWAITED),
-    )
+    """Until when the outcome waits for the agents' final report and the rest of the output; None: it does not wait.
 
-
-def _pods_ended_at(recurrence: TrainingAttempt, workload: WorkloadState | None, now: datetime) -> datetime | None:
-    """When the pods of an attempt ended; None if they have not, or if Wattloop has not seen their end."""
+    The end of a workload is by the clock of another machine, so the wait begins at the condition EnergyAwaited at last.
+    """
     if workload is None:
         # The workload of a training that Wattloop ended is gone with its last pod.
-        return now if must_end(recurrence) else None
-    return workload.ended_at if workload.owned and workload.phase.ended else None
+        ended_at = now if recurrence.must_end else None
+    else:
+        ended_at = workload.ended_at if workload.owned and workload.phase.ended else None
+    agents, timeout_seconds = agent_energy_of(snapshot, recurrence), snapshot.agent_report_timeout_seconds
+    has_gpus = agents.energies or agents.expected_devices
+    waits = [timeout_seconds] if timeout_seconds and has_gpus and not agents.final else []
+    if recurrence.spec.reporting.reads_output and not recurrence.progress.finished and not recurrence.must_end:
+        waits.append(OUTPUT_TIMEOUT_SECONDS)
+    if ended_at is None or not waits:
+        return None
+    since = true_since(recurrence.status.conditions, ENERGY_AWAITED) or ended_at
+    return min(ended_at, since) + timedelta(seconds=max(waits))
 
 
-def _with_valid_times(recurrence: TrainingAttempt, now: datetime) -> TrainingAttempt:
-    conditions = not_in_future(recurrence.status.conditions, now)
-    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": conditions})})
+def with_late_usage(snapshot: Snapshot, recurrence: TrainingAttempt, now: datetime) -> Iterator[WriteRecurrenceStatus]:
+    """Update the usage of an ended attempt if the agents' final report differs from it."""
+    status = recurrence.status
+    agents = agent_energy_of(snapshot, recurrence)
+    if status.completion_time is None or not agents.final:
+        return
+    progress = recurrence.progress
+    until = status.completion_time + timedelta(seconds=END_ROUNDING_SECONDS)
+    usage = usage_at_end(progress, agents, started=status.start_time, until=until)
+    if usage is None or usage == status.usage:
+        return
+    figures = usage_status(recurrence.spec, progress, usage, snapshot.tariff)
+    message = without_unmeasured_message(recurrence, status) if figures["cost_joules"] is not None else status.message
+    conditions = tuple(
+        each.model_copy(update={"message": message}) if each.message == status.message else each
+        for each in status.conditions
+        if each.type != ENERGY_AGREES
+    )
+    yield WriteRecurrenceStatus(
+        recurrence,
+        status.model_copy(
+            update={
+                "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
+                "message": message,
+                **figures,
+            }
+        ),
+    )

@@ -1,8 +1,7 @@
 """The measurement of power limits over whole epochs of a training that reports no steps.
 
-Only the ends of epochs are seen of such a training, in its output, and a little late. So each limit is
-held from the end of one epoch to the end of another. A window counts once the time by which its ends may
-have been seen late is a small part of it; until then it goes on to the end of a further epoch.
+Only the ends of epochs are seen of such a training, and a little late. A window counts once the time by which its ends
+may have been seen late is a small part of it; until then it goes on to the end of a further epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ class EpochEnd:
     """The end of an epoch, as it was seen.
 
     Attributes:
-        epoch: Epochs run.
         totals: Energy and time of the GPUs when it was seen.
         late_seconds: Upper bound of the time since it happened.
     """
@@ -36,9 +34,6 @@ class LimitsByEpoch:
     hold it and call `limit_set`. Repeat until `finished`.
 
     The first epoch counts for no limit, because the start of the training falls into it.
-
-    Args:
-        limits_watts: The limits in the order in which they are measured.
     """
 
     def __init__(self, limits_watts: tuple[int, ...]) -> None:

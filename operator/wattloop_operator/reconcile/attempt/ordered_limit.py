@@ -1,10 +1,7 @@
 """The power limit that the operator orders the node agents to hold for an attempt, and its measurement.
 
-A training without the agent's socket can neither hold a power limit nor measure several. So the
-operator names the decided limit in its answers to the agents. Where limits are to be measured, it
-names one after another, from the highest down, and measures each over whole epochs: it knows when
-an epoch ended from the training's reports, and the energy from the agents' (`agent_readings`). An
-epoch in which the limit was changed counts for neither limit, unless the change came at once.
+Where limits are to be measured, it orders one after another, from the highest down, and measures each over whole
+epochs. An epoch in which the limit was changed counts for neither limit, unless the change came at once.
 """
 
 from __future__ import annotations
@@ -59,10 +56,8 @@ def limits_to_order(min_watts: int, max_watts: int) -> tuple[int, ...]:
 def needs_order(recurrence: TrainingAttempt, *, may_have_socket: bool) -> bool:
     """Whether agents hold the attempt's power limit on the operator's order, because its processes cannot.
 
-    Args:
-        recurrence: The attempt.
-        may_have_socket: Whether its pods may have the agent's socket. Then it is waited for a report
-            without GPUs, because a process that has the socket requests the limit itself.
+    `may_have_socket`: whether its pods may have the agent's socket. Then it is waited for a report without GPUs,
+    because a process that has the socket requests the limit itself.
     """
     spec, progress = recurrence.spec, recurrence.progress
     if recurrence.status.result is not None or progress.gpus:
@@ -75,9 +70,7 @@ def needs_order(recurrence: TrainingAttempt, *, may_have_socket: bool) -> bool:
 def ordered_limit(recurrence: TrainingAttempt, power: Power) -> int | None:
     """The limit to hold on each GPU; None: none, because it is not known yet which ones are allowed, or none is.
 
-    Args:
-        recurrence: The attempt, of which `needs_order` is true.
-        power: How the job chooses its limit.
+    `recurrence`: the attempt, of which `needs_order` is true.
     """
     spec, progress = recurrence.spec, recurrence.progress
     if spec.power_limit_watts is not None:
@@ -102,7 +95,19 @@ def with_pod_limit(progress: Progress, state: PodLimitState, now: datetime) -> P
         return progress
     limits = progress.agent_limits or AgentLimits()
     known = {pod.uid: pod for pod in limits.pods}
-    known[state.pod_uid] = _pod(state, known.get(state.pod_uid), now)
+    before = known.get(state.pod_uid)
+    lowest, highest = (None, None) if state.allowed_watts is None else state.allowed_watts
+    held = round(state.held_watts) or None
+    since = None if held is None else now - min(timedelta(seconds=state.held_seconds), MAX_HELD)
+    if before is not None and before.held_watts == held and since is not None and before.held_since is not None:
+        since = before.held_since if abs(since - before.held_since) <= SINCE_TOLERANCE else since
+    known[state.pod_uid] = PodPowerLimit(
+        uid=state.pod_uid,
+        min_watts=None if lowest is None else math.ceil(lowest),
+        max_watts=None if highest is None else math.floor(highest),
+        held_watts=held,
+        held_since=since,
+    )
     pods = tuple(known.values())[-MAX_LIMIT_PODS:]
     refusal = state.refusal or ("" if _held(pods) is not None else progress.power_limit_refusal)
     changed = progress.model_copy(update={"agent_limits": limits.model_copy(update={"pods": pods})})
@@ -112,11 +117,7 @@ def with_pod_limit(progress: Progress, state: PodLimitState, now: datetime) -> P
 def with_limit_measured(before: Progress, after: Progress, pod_uids: Collection[str], now: datetime) -> Progress:
     """The progress after a report of the training: what it says about limits, and a measurement of the held one.
 
-    Args:
-        before: The progress before the report.
-        after: The progress after it, with its mark.
-        pod_uids: The pods that have the attempt's GPUs now; empty if they were not read.
-        now: When the report was received.
+    `pod_uids`: the pods that have the attempt's GPUs now; empty if they were not read.
     """
     if after.gpus:
         return after if after.agent_limits is None else after.model_copy(update={"agent_limits": None})
@@ -144,14 +145,12 @@ def with_limit_measured(before: Progress, after: Progress, pod_uids: Collection[
 
 
 def _start(window: LimitWindow | None, readings: AgentReadings | None, held: int) -> EpochMark | None:
-    """Where the measurement of the held limit began, or else the mark before this one."""
     if window is not None and window.power_limit_watts == held:
         return window.start
     return None if readings is None else readings.latest
 
 
 def _is_held_between(start: EpochMark, mark: EpochMark, pods: Collection[PodPowerLimit], now: datetime) -> bool:
-    """Whether all pods have had their present limit for nearly all of the time between two marks."""
     held_seconds = min((now - (pod.held_since or now)).total_seconds() for pod in pods)
     return held_seconds >= _seconds(start, mark) * (1 - MAX_CHANGE_PART)
 
@@ -171,21 +170,6 @@ def _point(watts: int, start: EpochMark, mark: EpochMark, ranks: int) -> Profile
     )
 
 
-def _pod(state: PodLimitState, before: PodPowerLimit | None, now: datetime) -> PodPowerLimit:
-    lowest, highest = (None, None) if state.allowed_watts is None else state.allowed_watts
-    held = round(state.held_watts) or None
-    since = None if held is None else now - min(timedelta(seconds=state.held_seconds), MAX_HELD)
-    if before is not None and before.held_watts == held and since is not None and before.held_since is not None:
-        since = before.held_since if abs(since - before.held_since) <= SINCE_TOLERANCE else since
-    return PodPowerLimit(
-        uid=state.pod_uid,
-        min_watts=None if lowest is None else math.ceil(lowest),
-        max_watts=None if highest is None else math.floor(highest),
-        held_watts=held,
-        held_since=since,
-    )
-
-
 def _with_held_limit(progress: Progress, refusal: str) -> Progress:
     pods = () if progress.agent_limits is None else progress.agent_limits.pods
     return progress.model_copy(update={"power_limit_watts": _held(pods), "power_limit_refusal": refusal})
@@ -198,7 +182,6 @@ def _held(pods: Collection[PodPowerLimit]) -> int | None:
 
 
 def _allowed(pods: Collection[PodPowerLimit]) -> tuple[int, int] | None:
-    """The limits that all these pods may request; None: none, or not known."""
     ranges = [(pod.min_watts, pod.max_watts) for pod in pods]
     known = [(low, high) for low, high in ranges if low is not None and high is not None]
     if not known or len(known) < len(ranges):

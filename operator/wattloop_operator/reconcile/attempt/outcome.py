@@ -21,7 +21,6 @@ from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed, has_ended_by_report, has_silent_rank
-from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import (
@@ -56,7 +55,6 @@ class Ended:
     """The attempt has ended or is abandoned. Whatever still runs of its workload must be ended.
 
     Attributes:
-        result: The result.
         message: What happened and, if one is needed, the next step.
         place: Where it failed; empty if that is not known.
     """
@@ -85,29 +83,22 @@ def assess(
 ) -> Ended | Ongoing:
     """Find out whether an attempt has ended.
 
-    Args:
-        recurrence: The attempt. It was started and has no result yet.
-        workload: The state of its workload; None if there is none any more.
-        deadline_seconds: The job's active deadline.
-        ending_since: When the training was first known to be asked to stop, or to have reported
-            that it is done.
-        observed_since: Since when the operator observes the attempt without interruption; None: always.
-        places_before: Places at which a failure is not the fault of the batch size.
-        now: The time.
+    `recurrence`: the attempt. It was started and has no result yet. `workload`: the state of its workload; None if
+    there is none any more. `observed_since`: since when the operator observes the attempt without interruption; None:
+    always.
     """
-    progress = recurrence.progress
     if workload is None:
-        return _without_workload(recurrence, progress)
+        return _without_workload(recurrence)
     if not workload.owned:
         text = f"an object named {workload.name} exists that Wattloop did not create; delete or rename it"
         return Ended(Result.NAME_CONFLICT, text)
     if workload.phase is WorkloadPhase.SUCCEEDED:
-        return _unseen_end(recurrence, progress, workload, observed_since) or _succeeded(recurrence, progress, workload)
+        return _unseen_end(recurrence, workload, observed_since) or _succeeded(recurrence, workload)
     if workload.phase is WorkloadPhase.FAILED:
-        return _failed(recurrence, progress, workload, places_before, now)
+        return _failed(recurrence, workload, places_before, now)
     started_at = workload.started_at or recurrence.status.start_time
     if workload.suspended and started_at is not None:
-        return _suspended(recurrence, progress, workload)
+        return _suspended(recurrence, workload)
     deadline = None
     if deadline_seconds is not None and started_at is not None:
         deadline = started_at + timedelta(seconds=deadline_seconds)
@@ -117,21 +108,19 @@ def assess(
     return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)
 
 
-def _without_workload(recurrence: TrainingAttempt, progress: Progress) -> Ended:
-    if progress.reached or progress.finished or must_end(recurrence):
-        return _from_reports(recurrence, progress)
+def _without_workload(recurrence: TrainingAttempt) -> Ended:
+    if recurrence.progress.reached or recurrence.progress.finished or recurrence.must_end:
+        return _from_reports(recurrence)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
 
 
-def _unseen_end(
-    recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState, observed_since: datetime | None
-) -> Ended | None:
+def _unseen_end(recurrence: TrainingAttempt, workload: WorkloadState, observed_since: datetime | None) -> Ended | None:
     """The result of a training that ended while reports could not be received; None of any other one.
 
     The client's last report says that nothing follows; what was left of it in a pod is merged by now. Without it, and
     without an end by what was reported before, how far the training came is not known.
     """
-    ended_at, reporting = workload.ended_at, recurrence.spec.reporting
+    ended_at, reporting, progress = workload.ended_at, recurrence.spec.reporting, recurrence.progress
     if observed_since is None or ended_at is None or ended_at >= observed_since or not reporting.uses_client:
         return None
     is_known = progress.is_ending or has_ended_by_report(progress)
@@ -147,8 +136,8 @@ def _unseen_end(
     return Ended(Result.DISRUPTED, text)
 
 
-def _succeeded(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
-    ended = _from_reports(recurrence, progress)
+def _succeeded(recurrence: TrainingAttempt, workload: WorkloadState) -> Ended:
+    ended = _from_reports(recurrence)
     if ended.result not in (Result.MISSING_METRIC, Result.EXHAUSTED):
         return ended
     reading = _reading(recurrence, workload)
@@ -165,14 +154,11 @@ def _succeeded(recurrence: TrainingAttempt, progress: Progress, workload: Worklo
 
 
 def _failed(
-    recurrence: TrainingAttempt,
-    progress: Progress,
-    workload: WorkloadState,
-    places_before: Collection[str],
-    now: datetime,
+    recurrence: TrainingAttempt, workload: WorkloadState, places_before: Collection[str], now: datetime
 ) -> Ended:
+    progress = recurrence.progress
     if progress.reached or progress.stop_requested or progress.diverged:
-        return _from_reports(recurrence, progress)
+        return _from_reports(recurrence)
     if workload.failure is Failure.DISRUPTED:
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
     if workload.failure is Failure.DEADLINE:
@@ -181,17 +167,14 @@ def _failed(
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
-    return _failed_by_itself(recurrence, progress, workload, places_before, now)
+    return _failed_by_itself(recurrence, workload, places_before, now)
 
 
 def _failed_by_itself(
-    recurrence: TrainingAttempt,
-    progress: Progress,
-    workload: WorkloadState,
-    places_before: Collection[str],
-    now: datetime,
+    recurrence: TrainingAttempt, workload: WorkloadState, places_before: Collection[str], now: datetime
 ) -> Ended:
     started, ended = workload.started_at or recurrence.status.start_time, workload.ended_at or now
+    progress = recurrence.progress
     place = failure_place(progress, workload, started, ended)
     repeated = repeated_failure(place) if place in places_before else ""
     mistake = start_failure(progress, workload, started, ended)
@@ -208,15 +191,14 @@ def _failed_by_itself(
     return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)
 
 
-def _suspended(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
+def _suspended(recurrence: TrainingAttempt, workload: WorkloadState) -> Ended:
     """The result of a training whose pods were taken from it by a queue, which preempts in this way, or by a user."""
-    if progress.reached or progress.stop_requested:
-        return _from_reports(recurrence, progress)
+    if recurrence.progress.reached or recurrence.progress.stop_requested:
+        return _from_reports(recurrence)
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
 
 
 def _reading(recurrence: TrainingAttempt, workload: WorkloadState) -> OutputReading | None:
-    """What is read of the last lines of an output; None if no output is read."""
     reporting = recurrence.spec.reporting
     if reporting.source is not ReportingSource.LOGS:
         return None
@@ -239,31 +221,20 @@ def _read_by_logs(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
 
 
 def _output_of(workload: WorkloadState) -> str:
-    """Where the whole output of a process is, and its last lines."""
     lines = quoted_output(workload.output)
     quoted = f". The last lines of its output:{lines}" if lines else ""
     return f"{f'; see {workload.log}' if workload.log else ''}{quoted}"
 
 
-def _hung(recurrence: TrainingAttempt, progress: Progress, workload: WorkloadState) -> Ended:
+def _hung(recurrence: TrainingAttempt, workload: WorkloadState) -> Ended:
     message = hang_message(recurrence, workload)
-    if progress.is_ending:
-        ended = _from_reports(recurrence, progress)
+    if recurrence.progress.is_ending:
+        ended = _from_reports(recurrence)
         return Ended(ended.result, f"{ended.message}; {message}")
     unhealthy = workload.unhealthy or unhealthy_devices_in_status(recurrence)
     if unhealthy:
         return Ended(Result.DISRUPTED, f"{unhealthy}; {message}; nothing is learned from it")
     return Ended(Result.HUNG, f"batch size {recurrence.spec.batch_size}: {message}")
-
-
-def _stopped(recurrence: TrainingAttempt, progress: Progress) -> Ended:
-    told = progress.stop_reason
-    if progress.diverged:
-        # It may have been asked to stop for another reason before, or not at all, while reports were lost.
-        reason = "" if told.startswith(DIVERGED) else divergence_reason(recurrence, progress)
-        return Ended(Result.DIVERGED, "; before, ".join(filter(None, (reason, told))))
-    result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
-    return Ended(result, told)
 
 
 def _running(
@@ -275,12 +246,12 @@ def _running(
     hang: datetime | None,
     now: datetime,
 ) -> Ended | Ongoing:
-    progress = recurrence.progress
     if deadline is not None and now >= deadline:
-        text = f"still running at activeDeadlineSeconds; {_last_report(progress)}"
-        return Ended(Result.DEADLINE_EXCEEDED, text)
+        epoch = f"its last report was for epoch {recurrence.progress.epoch}"
+        report = "it never reported a metric" if recurrence.progress.metric is None else epoch
+        return Ended(Result.DEADLINE_EXCEEDED, f"still running at activeDeadlineSeconds; {report}")
     if grace_end is not None and now >= grace_end:
-        ended = _from_reports(recurrence, progress)
+        ended = _from_reports(recurrence)
         late = f"its process did not end within {GRACE_SECONDS} s"
         if workload.pods_ended:
             late = (
@@ -288,23 +259,30 @@ def _running(
             )
         return Ended(ended.result, f"{ended.message}; {late}")
     if hang is not None and now >= hang:
-        return _hung(recurrence, progress, workload)
+        return _hung(recurrence, workload)
     return Ongoing(min((end for end in (deadline, grace_end, hang) if end is not None), default=None))
 
 
-def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
+def _from_reports(recurrence: TrainingAttempt) -> Ended:
     """The result of a process that ended by itself.
 
     Reaching the target counts, at any cost and time.
     """
     target = recurrence.spec.target
+    progress = recurrence.progress
     if progress.reached:
         text = f"{target.metric} reached {_metric_text(progress, target)} after {epochs_text(progress.epoch or 0)}"
         return Ended(Result.REACHED, text)
     # One that ran all its epochs before it could be stopped is a whole run.
     is_whole = (progress.epoch or 0) >= recurrence.spec.max_epochs
     if progress.diverged or (progress.stop_requested and not is_whole):
-        return _stopped(recurrence, progress)
+        told = progress.stop_reason
+        if progress.diverged:
+            # It may have been asked to stop for another reason before, or not at all, while reports were lost.
+            reason = "" if told.startswith(DIVERGED) else divergence_reason(recurrence, progress)
+            return Ended(Result.DIVERGED, "; before, ".join(filter(None, (reason, told))))
+        result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
+        return Ended(result, told)
     if progress.metric is None:
         reporting = recurrence.spec.reporting
         # Which file the variables in a path made it is known to the process alone.
@@ -316,12 +294,12 @@ def _from_reports(recurrence: TrainingAttempt, progress: Progress) -> Ended:
         if progress.stop_requested:
             remedy = f"none came within objective.maxEpochs, {epochs_text(recurrence.spec.max_epochs)}; {remedy}"
         return Ended(Result.MISSING_METRIC, _without_metric(recurrence, remedy))
-    return Ended(Result.EXHAUSTED, _missed_text(recurrence, progress))
+    return Ended(Result.EXHAUSTED, _missed_text(recurrence))
 
 
-def _missed_text(recurrence: TrainingAttempt, progress: Progress) -> str:
-    """How a training that ended by itself missed its target: after all its epochs, or before, as by early stopping."""
-    target, epochs, most = recurrence.spec.target, progress.epoch or 0, recurrence.spec.max_epochs
+def _missed_text(recurrence: TrainingAttempt) -> str:
+    progress, target, most = recurrence.progress, recurrence.spec.target, recurrence.spec.max_epochs
+    epochs = progress.epoch or 0
     metric, threshold = _metric_text(progress, target), f"the target {target.threshold}"
     if progress.metric is not None and target.run_target.reached_by(float(progress.metric)):
         missed = f"{threshold} counts after {target.consecutive_evaluations} evaluations in a row"
@@ -345,9 +323,3 @@ def _metric_text(progress: Progress, target: Target) -> str:
     rounded = metric_text(exact)
     same_side = target.run_target.reached_by(float(rounded)) == target.run_target.reached_by(exact)
     return rounded if same_side else f"{progress.metric}"
-
-
-def _last_report(progress: Progress) -> str:
-    if progress.metric is None:
-        return "it never reported a metric"
-    return f"its last report was for epoch {progress.epoch}"

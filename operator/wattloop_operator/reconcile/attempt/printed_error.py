@@ -56,9 +56,6 @@ class PrintedError:
 def printed_error(output: str) -> PrintedError | None:
     r"""The error that ended a program; None if its output shows none.
 
-    Args:
-        output: The end of what it printed.
-
     Example:
         >>> printed_error('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nImportError: no b')
         PrintedError(name='ImportError', text='ImportError: no b', place='a.py:1 ImportError')
@@ -99,7 +96,6 @@ def _lines(output: str) -> list[str]:
 
 
 def _exceptions(lines: list[str]) -> Iterator[PrintedError]:
-    """The exceptions of tracebacks, in their order, each a line that follows an indented one."""
     place, ignored, indented = "", False, False
     for line in lines:
         frame = _FRAME.match(line)

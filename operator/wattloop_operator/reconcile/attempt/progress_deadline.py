@@ -1,13 +1,8 @@
 """Hung attempts: when processes last reported, and when their silence ends the attempt.
 
-Each report of any process is a heartbeat: the client also sends one from `run.step` when a quarter of the
-deadline has passed without a report. The deadline is measured from the latest of: the last report of any
-process, the time since which all pods run, and the time since which this operator observes the attempt.
-Silence before these says nothing about the training: a pod may wait for a node or for its image, and
-reports may have had no receiver.
-
-One process that hangs usually stops the others, which wait for it in a collective operation. So the attempt
-is hung when all are silent, and the one that is silent longest is named, and those that never reported.
+Each report of any process is a heartbeat. The deadline is measured from the latest of: the last report of any process,
+the time since which all pods run, and the time since which this operator observes the attempt. The attempt is hung when
+all processes are silent, and the one that is silent longest is named, and those that never reported.
 """
 
 from __future__ import annotations
@@ -37,13 +32,8 @@ def with_heartbeat(
 
     Unchanged if the attempt has no progress deadline, or if the process repeats a question: it waits for rank 0.
 
-    Args:
-        recurrence: The attempt.
-        progress: Its progress.
-        rank: Rank of the process.
-        now: The time at which the sign of life was received.
-        asked_epoch: The epoch after which the process asks whether to go on; None if it does not ask.
-        pod_uid: UID of its pod; empty if it has none.
+    `asked_epoch`: the epoch after which the process asks whether to go on; None if it does not ask. `pod_uid`: UID of
+    its pod; empty if it has none.
     """
     if recurrence.spec.progress_deadline_seconds is None:
         return progress
@@ -65,10 +55,7 @@ def with_heartbeat(
 def hung_at(recurrence: TrainingAttempt, workload: WorkloadState, observed_since: datetime | None) -> datetime | None:
     """When an attempt becomes hung unless a process reports; None if it cannot.
 
-    Args:
-        recurrence: The attempt.
-        workload: Its workload.
-        observed_since: Since when the operator observes the attempt without interruption; None: always.
+    `observed_since`: since when the operator observes the attempt without interruption; None: always.
     """
     seconds = recurrence.spec.progress_deadline_seconds
     since = _silent_since(recurrence, workload, observed_since)
@@ -97,7 +84,6 @@ def hang_message(recurrence: TrainingAttempt, workload: WorkloadState) -> str:
 
 
 def _never_reported(progress: Progress, workload: WorkloadState) -> str:
-    """The ranks and the pods from which no report came at all, as the rest of a sentence."""
     reported = {each.rank for each in progress.heartbeats}
     ranks = [rank for rank in range(min(progress.ranks, MAX_HEARTBEATS)) if rank not in reported]
     if not ranks:
@@ -110,7 +96,6 @@ def _never_reported(progress: Progress, workload: WorkloadState) -> str:
 
 
 def _pod_of(silent: LatestReport, workload: WorkloadState) -> WorkloadPod | None:
-    """The pod of the process that is silent longest; None if it is not known."""
     if silent.pod_uid:
         return next((pod for pod in workload.pods if pod.uid == silent.pod_uid), None)
     # What a pod without a token prints is that of the first one.
@@ -121,7 +106,6 @@ def _pod_of(silent: LatestReport, workload: WorkloadState) -> WorkloadPod | None
 def _silent_since(
     recurrence: TrainingAttempt, workload: WorkloadState, observed_since: datetime | None
 ) -> datetime | None:
-    """Since when the silence of all processes counts; None if it does not."""
     if workload.all_running_since is None:
         return None
     progress = recurrence.progress

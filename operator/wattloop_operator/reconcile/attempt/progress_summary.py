@@ -1,7 +1,6 @@
 """What a person reads of the progress of an attempt, and when it is written to the status.
 
-Each write is an object in etcd, and all watchers receive it. So the summary is written with the rest of the status, and
-otherwise at most once per interval.
+Each write is an object in etcd that all watchers receive, so there is at most one per interval beside other changes.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import cost_limit
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, usage_of
+from wattloop_operator.reconcile.energy.epoch_usage import usage_without_trials
 from wattloop_operator.reconcile.energy.limit_measurements import holds_chosen
-from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
 
 # Half of the time that the attempt has run, so that a short one is seen, too.
 MIN_INTERVAL, MAX_INTERVAL = timedelta(seconds=5), timedelta(seconds=30)
@@ -28,9 +27,7 @@ def summary_of(recurrence: TrainingAttempt, *, ended: bool = False) -> ProgressS
 
     The row of its progress may be lost: what was written before is true still, and the next report replaces it.
 
-    Args:
-        recurrence: The attempt.
-        ended: Whether it ends now. A limit that it only measured then is not the one that it ran with.
+    `ended`: whether it ends now. A limit that it only measured then is not the one that it ran with.
     """
     progress = recurrence.progress
     if progress == Progress():

@@ -1,9 +1,8 @@
 """Attempts whose workload waits in a queue: how their status shows the wait, and when they are decided again.
 
-A decision is part of the workload from its creation on, in variables that no kind lets anybody change. So an attempt
-that waits while other results arrive, and would be decided otherwise with them, is replaced by another attempt.
-Nothing of it has run, so it costs nothing and counts as none. A decision also depends on the other attempts that have
-not ended. That alone replaces none, or those that wait would replace each other for ever.
+An attempt that waits while other results arrive, and would be decided otherwise with them, is replaced by another one,
+and counts as none. The other attempts that have not ended replace none alone, or those that wait would replace each
+other for ever.
 """
 
 from __future__ import annotations
@@ -37,11 +36,8 @@ def queue_conditions(
 
     Nothing for an attempt that never waited.
 
-    Args:
-        recurrence: The attempt.
-        workload: Its workload; None if the attempt has ended.
-        now: The time.
-        admitted: Whether a wait that is over ended by an admission.
+    `workload`: its workload; None if the attempt has ended. `admitted`: whether a wait that is over ended by an
+    admission.
     """
     before = recurrence.status.conditions
     wait = None if workload is None or not workload.owned else workload.queue

@@ -1,25 +1,19 @@
 """The effect of a report on an attempt's progress, as a pure function.
 
-Reports are cumulative and may arrive late, twice or out of order, from several processes. Energy is that of
-all processes (`reconcile.energy.counted_intervals`) and ranks (`reconcile.energy.limit_measurements`). The
-metric is that of the newest report of rank 0, and each of its evaluations is a point of the curve. Whether the
-target is reached is decided here, not by the process. A process that is started again within its attempt is
-another process, which counts its reports, epochs and evaluations from 0. Processes are ordered by their
-first reports, and the reports of one by their numbers: no clock takes part, neither the sender's nor the
-operator's. The epochs of the processes add up, so that each continues the curve of those before it.
-
-A curve has a bounded size. The first, the latest and the best evaluation are always kept. Of the others, the
-one whose neighbours are closest to each other in epochs is dropped when the curve is full, so that the
-remaining ones stay spread over all epochs.
+Reports are cumulative and may arrive late, twice or out of order, from several processes
+(docs/internals/reporting.md). Whether the target is reached is decided here. A process that is started again counts
+from 0; processes are ordered by their first reports, and their epochs add up. No clock takes part. Of a full curve the
+first, the latest and the best evaluation are kept, and the one whose neighbours are closest in epochs is dropped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, Report
+from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
@@ -31,11 +25,9 @@ from wattloop_operator.domain.quantities import epochs_text
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, has_moved_away
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
-from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, readings_after
-from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
+from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark, with_probes
 from wattloop_operator.reconcile.energy.limit_measurements import profile_after, ranks_after
-from wattloop_operator.reconcile.energy.probe_usage import with_probes
 from wattloop_planner.metric_curve import MetricCurve
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -43,6 +35,8 @@ MAX_GPUS_OF_ATTEMPT = 1024
 # A pod that is replaced within its attempt may get other GPUs. A Job's default backoffLimit allows
 # 6 replacements.
 MAX_GPUS_PER_DEVICE = 8
+# Some libraries write epochs with two decimals. A smaller decrease is no restart of the training.
+EPOCH_ROUNDING = 0.01
 
 
 def progress_after(recurrence: TrainingAttempt, report: Report) -> Progress:
@@ -61,7 +55,10 @@ def progress_after(recurrence: TrainingAttempt, report: Report) -> Progress:
             "gpus": gpus,
             "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
             "gpu_product": report.gpu_product or before.gpu_product,
-            "max_power_limit_watts": _max_power(report, devices_at_once(gpus)) or before.max_power_limit_watts,
+            "max_power_limit_watts": _rounded(
+                report.max_power_limit_watts * devices_at_once(gpus) / max(len(report.gpus), 1)
+            )
+            or before.max_power_limit_watts,
         }
     )
     if place is not None:
@@ -159,12 +156,7 @@ def _with_training(
 ) -> Progress:
     """The progress with what a report of rank 0 says of the training.
 
-    Args:
-        recurrence: The attempt.
-        progress: The progress with all else of the report.
-        report: A new report of a process.
-        place: The place of the process.
-        is_newest: Whether no process has started since.
+    `is_newest`: whether no process has started since.
     """
     processes, target = list(progress.processes), recurrence.spec.target.run_target
     if place == len(processes):
@@ -203,7 +195,9 @@ def _with_training(
         update |= {
             "power_limit_watts": _rounded(report.power_limit_watts),
             "power_limit_refusal": report.power_limit_refusal,
-            "published": _published(recurrence, progress, report, reached=reached),
+            "published": progress.published
+            if report.published is None or not reached or recurrence.spec.output_directory is None
+            else AttemptModel(path=attempt_path(report.published.folder), digest=report.published.digest),
         }
     if is_evaluated and report.metric is not None and not any(each.evaluations for each in processes[place + 1 :]):
         update["metric"] = to_decimal(report.metric)
@@ -219,15 +213,7 @@ def _bounded(processes: Sequence[ReportingProcess]) -> tuple[ReportingProcess, .
 
 
 def _total(processes: Iterable[ReportingProcess]) -> Decimal:
-    """The epochs of some processes together."""
     return to_decimal(min(float(sum(each.epoch for each in processes)), MAX_NUMBER))
-
-
-def _published(recurrence: TrainingAttempt, before: Progress, report: Report, *, reached: bool) -> AttemptModel | None:
-    """What the attempt has published; nothing before its target is reached, whatever its process reports."""
-    if report.published is None or not reached or recurrence.spec.output_directory is None:
-        return before.published
-    return AttemptModel(path=attempt_path(report.published.folder), digest=report.published.digest)
 
 
 def _counts_again(process: ReportingProcess, report: Report) -> bool:
@@ -237,24 +223,10 @@ def _counts_again(process: ReportingProcess, report: Report) -> bool:
 
 
 def _consecutive_reached(before: ReportingProcess, report: Report) -> int:
-    """Consecutive evaluations that reached the target.
-
-    They are counted here, or by the process if reports were lost.
-    """
-    maximum = before.consecutive_reached + report.evaluations - before.evaluations
-    return (
-        before.consecutive_reached + 1
-        if report.consecutive_reached is None
-        else min(report.consecutive_reached, maximum)
-    )
-
-
-def _max_power(report: Report, gpus: int) -> int | None:
-    """Maximum power of all GPUs of the attempt.
-
-    Each process reports its own GPUs, which are of one model.
-    """
-    return _rounded(report.max_power_limit_watts * gpus / max(len(report.gpus), 1))
+    """Consecutive evaluations that reached the target, counted here, or by the process if reports were lost."""
+    if report.consecutive_reached is None:
+        return before.consecutive_reached + 1
+    return min(report.consecutive_reached, before.consecutive_reached + report.evaluations - before.evaluations)
 
 
 def _rounded(watts: float | None) -> int | None:
@@ -267,19 +239,19 @@ def curve_with(curve: MetricCurve | None, epoch: float, metric: float, *, maximi
     Of several evaluations at one epoch the best one counts. An evaluation before any training is not part of the
     curve.
 
-    Args:
-        curve: The evaluations so far; None if there are none.
-        epoch: Epochs run at the evaluation.
-        metric: Its finite value.
-        maximize: Whether higher is better.
+    `curve`: the evaluations so far; None if there are none. `maximize`: whether higher is better.
     """
     epoch, metric = _stored_epoch(epoch), _stored(metric)
     if epoch <= 0:
         return curve
     points = {} if curve is None else dict(zip(curve.epochs, curve.metrics, strict=True))
     points[epoch] = (max if maximize else min)(metric, points.get(epoch, metric))
-    epochs = tuple(sorted(points))
-    return _thinned(MetricCurve(epochs, tuple(points[each] for each in epochs)), maximize=maximize)
+    epochs = sorted(points)
+    if len(epochs) > MAX_CURVE_POINTS:
+        best = (max if maximize else min)(epochs, key=points.__getitem__)
+        inner = (index for index in range(1, len(epochs) - 1) if epochs[index] != best)
+        del epochs[min(inner, key=lambda index: epochs[index + 1] - epochs[index - 1])]
+    return MetricCurve(tuple(epochs), tuple(points[each] for each in epochs))
 
 
 def _moved(curve: MetricCurve | None, *, after: float, epochs: float) -> MetricCurve | None:
@@ -291,16 +263,6 @@ def _moved(curve: MetricCurve | None, *, after: float, epochs: float) -> MetricC
     return MetricCurve(tuple(points), tuple(points.values()))
 
 
-def _thinned(curve: MetricCurve, *, maximize: bool) -> MetricCurve:
-    epochs, metrics = curve.epochs, curve.metrics
-    if len(epochs) <= MAX_CURVE_POINTS:
-        return curve
-    best = metrics.index((max if maximize else min)(metrics))
-    inner = (index for index in range(1, len(epochs) - 1) if index != best)
-    dropped = min(inner, key=lambda index: epochs[index + 1] - epochs[index - 1])
-    return MetricCurve(epochs[:dropped] + epochs[dropped + 1 :], metrics[:dropped] + metrics[dropped + 1 :])
-
-
 def _stored_epoch(epoch: float | Decimal) -> float:
     return _stored(min(float(epoch), MAX_NUMBER))
 
@@ -308,3 +270,87 @@ def _stored_epoch(epoch: float | Decimal) -> float:
 def _stored(number: float) -> float:
     """The number as it is read again from its wire form, so that epochs still rise then."""
     return float(format_decimal(to_decimal(number)))
+
+
+@dataclass(frozen=True)
+class ObservedGpus:
+    """The GPUs of a training, read from outside.
+
+    Attributes:
+        energies: Energy counters at the start of the attempt and now.
+        max_power_limit_watts: Sum of their maximum power limits.
+        power_limit_watts: The limit held now on each GPU; None if none is held.
+        power_limit_refusal: Why the requested limit is not held.
+    """
+
+    energies: tuple[GpuEnergy, ...] = ()
+    product: str = ""
+    max_power_limit_watts: float = 0.0
+    power_limit_watts: float | None = None
+    power_limit_refusal: str = ""
+    profile: tuple[LimitMeasurement, ...] = ()
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """What was seen of a training.
+
+    Attributes:
+        position: Where it was seen. Only a position above all earlier ones changes epoch and metric.
+        metric: The metric of an evaluation, NaN or infinite if the training diverged; None if there was no
+            evaluation.
+        epoch: Epochs completed; None if not known. Then each evaluation counts as one epoch.
+        evaluation: Identifies the evaluation if values of one evaluation are seen repeatedly; empty: each is
+            a new one.
+        finished: Whether nothing more follows.
+        is_followed: Whether later values were seen at the same moment. The GPUs were read once for all of them, so only
+            the last one tells what an epoch cost, and only it is judged.
+        process: The process that it was seen of; a container that is started again is another one.
+        has_clock_position: Whether the position is a time of the process's clock, which may be set back: more epochs
+            are newer then too. Fewer epochs at an earlier time are of a late status, or of a training that was
+            started again in the same process after the clock was set back: they do not count.
+        counts_from_0: Whether the output has shown that its first epoch is epoch 0. A later reader may not have the
+            line that did.
+    """
+
+    position: int
+    metric: float | None = None
+    epoch: float | None = None
+    evaluation: str = ""
+    gpus: ObservedGpus = ObservedGpus()
+    finished: bool = False
+    is_followed: bool = False
+    process: str = ""
+    has_clock_position: bool = False
+    counts_from_0: bool = False
+
+
+def report_of(before: Progress, seen: OutputReport) -> Report:
+    """The report that the training would have sent."""
+    evaluated = seen.metric is not None and (not seen.evaluation or seen.evaluation != before.latest_evaluation)
+    known = (each for each in reversed(before.processes) if each.id == seen.process)
+    process = next(known, ReportingProcess(id=seen.process))
+    epochs_before = float(process.epoch)
+    if seen.epoch is None:
+        epoch = epochs_before + (1 if evaluated else 0)
+    else:
+        is_rounded = epochs_before - EPOCH_ROUNDING <= seen.epoch < epochs_before
+        epoch = epochs_before if is_rounded else seen.epoch
+    finite = seen.metric is not None and math.isfinite(seen.metric)
+    metric = min(max(seen.metric, -MAX_NUMBER), MAX_NUMBER) if seen.metric is not None and finite else None
+    is_clock_behind = seen.has_clock_position and seen.position <= process.sequence and epoch > epochs_before
+    return Report(
+        process=seen.process,
+        sequence=process.sequence + 1 if is_clock_behind else seen.position,
+        epoch=min(epoch, MAX_NUMBER),
+        metric=metric if evaluated else None,
+        diverged=evaluated and not finite,
+        evaluations=process.evaluations + (1 if evaluated else 0),
+        gpus=seen.gpus.energies,
+        gpu_product=seen.gpus.product,
+        max_power_limit_watts=seen.gpus.max_power_limit_watts,
+        power_limit_watts=seen.gpus.power_limit_watts,
+        power_limit_refusal=seen.gpus.power_limit_refusal,
+        profile=seen.gpus.profile,
+        finished=seen.finished,
+    )

@@ -1,9 +1,7 @@
 """Whether an attempt failed by a mistake of its user, which no batch size is to blame for.
 
-A missing program, package or file, a mistake in the script's text and an unknown flag end a training within seconds
-at every batch size. A lack of memory ends it too, and is the fault of its batch size, whatever else the output shows.
-A name or a package that only the end of the script needs ends a training after all of its epochs, as expensively at
-every batch size.
+A missing program, package or file, a mistake in the script's text and an unknown flag end a training at every batch
+size. A lack of memory is the fault of its batch size, whatever else the output shows.
 """
 
 from __future__ import annotations
@@ -55,11 +53,7 @@ BLAMES_NONE = "no batch size is blamed"
 def start_failure(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
     """The mistake that ended an attempt at its start, and its remedy; empty if there is none.
 
-    Args:
-        progress: What the attempt reported.
-        workload: Its workload, which has failed.
-        started: When its first process started; None if that is not known.
-        ended: When it ended.
+    `started`: when its first process started; None if that is not known.
     """
     if workload.failure is Failure.NOT_STARTED:
         return COMMAND_REMEDY
@@ -80,10 +74,6 @@ def script_error(progress: Progress, workload: WorkloadState) -> str:
     """The error that ended an attempt after its start and that no batch size causes, with its remedy; empty for none.
 
     A missing file is none: a process that loads data misses one if another was killed for its memory.
-
-    Args:
-        progress: What the attempt reported.
-        workload: Its workload, which has failed.
     """
     if not _crashed(workload) or not _is_exit_code(workload.exit_code):
         return ""
@@ -97,11 +87,7 @@ def failure_place(progress: Progress, workload: WorkloadState, started: datetime
     Of a program that crashed by a signal, it is the name of the signal. After an epoch, only a mistake of the script
     has a place.
 
-    Args:
-        progress: What the attempt reported.
-        workload: Its workload, which has failed.
-        started: When its first process started; None if that is not known.
-        ended: When it ended.
+    `started`: when its first process started; None if that is not known.
     """
     error, code = printed_error(workload.output), workload.exit_code
     if has_trained(progress):
@@ -133,7 +119,6 @@ def has_trained(progress: Progress) -> bool:
 
 
 def _crashed_at_start(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> bool:
-    """Whether an attempt crashed soon after its start, before it reported an epoch or a metric."""
     if has_trained(progress) or (started is not None and ended - started > timedelta(seconds=START_SECONDS)):
         return False
     return _crashed(workload)
@@ -150,19 +135,16 @@ def _may_lack_memory(workload: WorkloadState) -> bool:
 
 
 def _is_exit_code(code: int | None) -> bool:
-    """Whether a program that failed ended by itself, and not by a signal."""
     return code is not None and 0 < code <= MAX_EXIT_CODE
 
 
 def _printed_mistake(error: PrintedError | None, errors: frozenset[str]) -> str:
-    """The mistake that the output names, if it is one of these exceptions; empty for none."""
     if error is None or not (error.name in errors or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE)):
         return ""
     return f"{error.text}; {_remedy(error.name, error.text)}"
 
 
 def _reported_mistake(error: PrintedError | None, progress: Progress, errors: frozenset[str]) -> str:
-    """The mistake that the client reported, where the output names no exception."""
     first = progress.first_failure
     if (error is not None and error.name) or first is None or first.consequence or first.failure not in errors:
         return ""

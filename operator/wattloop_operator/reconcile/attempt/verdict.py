@@ -1,9 +1,7 @@
 """The verdict on an epoch: whether the ranks of an attempt go on after it, decided once for all of them.
 
-Ranks that train together must end after the same epoch, because each waits for the others in its next
-step. So a verdict is part of the progress, is written before it is answered, and never changes. It is
-decided when rank 0, which reports the metric, asks; the other ranks wait for it. A rank that asks late, or
-asks another replica, reads the same verdict.
+A verdict is part of the progress, is written before it is answered, and never changes. It is decided when rank 0, which
+reports the metric, asks; the other ranks wait for it.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from dataclasses import replace
 
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.domain.limit_progress import LimitScheduleStatus
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
@@ -25,12 +22,7 @@ MAX_DELAY_DIVISOR = 20
 
 
 def with_verdict(progress: Progress, reports: Iterable[Report]) -> Progress:
-    """The progress with the verdicts that rank 0 asks for in these reports; a known verdict stays.
-
-    Args:
-        progress: The progress after these reports, with a request to stop if one is due.
-        reports: The reports that were merged into it.
-    """
+    """The progress with the verdicts that rank 0 asks for in these reports; a known verdict stays."""
     for report in reports:
         epoch = report.verdict_epoch
         known = progress.stop_epoch is not None or (epoch or 0) <= progress.decided_epoch
@@ -75,7 +67,11 @@ def answer_to(recurrence: TrainingAttempt, report: Report) -> Answer:
     stop, reason = progress.stop_requested, progress.stop_reason
     if status.result is not None:
         stop, reason = True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS]
-    stop_epoch = _stop_epoch(status, progress)
+    stop_epoch = (
+        progress.stop_epoch
+        if progress.stop_epoch is not None or status.result is None
+        else (progress.decided_epoch + 1)
+    )
     if report.verdict_epoch is not None:
         stop = stop_epoch is not None and report.verdict_epoch >= stop_epoch
     answer = Answer(
@@ -119,10 +115,3 @@ def _shared_profile(
         )
         for point in points
     )
-
-
-def _stop_epoch(status: TrainingRecurrenceStatus, progress: Progress) -> int | None:
-    """The epoch after which all ranks stop: after the end of an attempt, the first one without a verdict."""
-    if progress.stop_epoch is not None or status.result is None:
-        return progress.stop_epoch
-    return progress.decided_epoch + 1

@@ -1,11 +1,7 @@
-"""The node agents' reports about an attempt.
+"""The node agents' reports about an attempt: whether they cover its pods, and agree with the processes' reports.
 
-Tells whether the reports cover the attempt's pods, and whether they agree with the processes'
-reports.
-
-An agent counts from the moment a pod gets its GPUs until it releases them. A training process
-counts from its first report to its last. So the process's energy is part of the agent's, and the
-difference is at most what the GPUs can draw in the remaining time.
+An agent counts from the moment a pod gets its GPUs until it releases them, a process from its first report to its last.
+So the process's energy is part of the agent's, and the difference is at most what the GPUs can draw in the rest.
 """
 
 from __future__ import annotations
@@ -128,13 +124,7 @@ class AgentEnergy:
 
 
 def agent_energy(energies: Sequence[PodEnergy], progress: Progress, devices: int) -> AgentEnergy:
-    """The agents' reports, with the number of GPUs that other sources give.
-
-    Args:
-        energies: Energies that the agents report.
-        progress: Progress that the processes report.
-        devices: GPUs that the attempt's containers request.
-    """
+    """The agents' reports, with the number of GPUs that other sources give."""
     of_processes = {gpu.uuid for gpu in progress.gpus}
     of_agents = {each.gpu_uuid for each in energies}
     return AgentEnergy(tuple(energies), max(devices, len(of_agents | of_processes) if of_processes else 0))
@@ -145,27 +135,6 @@ def agent_energy_of(snapshot: Snapshot, recurrence: TrainingAttempt) -> AgentEne
     energies = snapshot.pod_energies.get(recurrence.metadata.name, ())
     devices = snapshot.devices if snapshot.agent_report_timeout_seconds else 0
     return agent_energy(energies, recurrence.progress, devices)
-
-
-def agent_report_deadline(
-    agents: AgentEnergy, ended_at: datetime | None, timeout_seconds: int, *, waiting_since: datetime | None
-) -> datetime | None:
-    """Deadline for the agents' final report on an attempt that has ended.
-
-    None if there is nothing to wait for.
-
-    Args:
-        agents: The agents' reports so far.
-        ended_at: When the attempt's pods ended, by the clock of another machine; None if they have not.
-        timeout_seconds: How long to wait; 0 if no agents report.
-        waiting_since: When the wait began, by the clock that it is measured with; None if it begins
-            now.
-    """
-    has_gpus = agents.energies or agents.expected_devices
-    if ended_at is None or not timeout_seconds or not has_gpus or agents.final:
-        return None
-    begin = ended_at if waiting_since is None else min(ended_at, waiting_since)
-    return begin + timedelta(seconds=timeout_seconds)
 
 
 def coverage_end(workload: WorkloadState | None, timeout_seconds: int, now: datetime) -> datetime:
@@ -202,44 +171,24 @@ def disagreement(agents: AgentEnergy, progress: Progress) -> str:
     """
     if agents.shared:
         return ""
-    found = (_GpuComparison.of(gpu, agents, progress).difference() for gpu in progress.gpus)
-    return "; ".join(text for text in found if text)
+    return "; ".join(filter(None, (_difference(gpu, agents, progress) for gpu in progress.gpus)))
 
 
-@dataclass(frozen=True)
-class _GpuComparison:
-    """Energy of one GPU from both sources. `max_watts` is the power it can draw; 0 if not known.
-
-    `joint_uncertainty_joules` is that of the agent's and of the process' integrated power.
-    """
-
-    uuid: str
-    process_joules: float
-    agent_joules: float
-    joint_uncertainty_joules: float
-    rest_seconds: float
-    max_watts: float
-
-    @staticmethod
-    def of(gpu: GpuReadingStatus, agents: AgentEnergy, progress: Progress) -> _GpuComparison:
-        of_gpu = [each for each in agents.energies if each.gpu_uuid == gpu.uuid]
-        agent_seconds = sum(each.time_seconds - each.start_time_seconds for each in of_gpu)
-        return _GpuComparison(
-            gpu.uuid,
-            gpu.used_millijoules / 1000,
-            sum(each.energy_millijoules for each in of_gpu) / 1000,
-            (sum(each.uncertainty_millijoules for each in of_gpu) + (gpu.total_uncertainty_millijoules or 0)) / 1000,
-            max(agent_seconds - float(gpu.used_seconds), 0.0),
-            float(progress.max_power_limit_watts or 0) / devices_at_once(progress.gpus),
-        )
-
-    def difference(self) -> str:
-        uncertainty = self.joint_uncertainty_joules + 2 * COUNTER_STEP_SECONDS * self.max_watts
-        surplus = self.agent_joules - self.process_joules
-        too_much = self.max_watts > 0 and surplus > self.rest_seconds * self.max_watts + uncertainty
-        if surplus >= -uncertainty and not too_much:
-            return ""
-        return (
-            f"GPU {self.uuid}: the process counted {self.process_joules:.1f} J, its agent {self.agent_joules:.1f} J, "
-            f"with an uncertainty of {uncertainty:.1f} J"
-        )
+def _difference(gpu: GpuReadingStatus, agents: AgentEnergy, progress: Progress) -> str:
+    """How the energies of one GPU contradict each other; empty if they do not."""
+    of_gpu = [each for each in agents.energies if each.gpu_uuid == gpu.uuid]
+    process_joules = gpu.used_millijoules / 1000
+    agent_joules = sum(each.energy_millijoules for each in of_gpu) / 1000
+    agent_seconds = sum(each.time_seconds - each.start_time_seconds for each in of_gpu)
+    max_watts = float(progress.max_power_limit_watts or 0) / devices_at_once(progress.gpus)
+    # Those of the agent's and of the process' integrated power, and the steps of the counter.
+    uncertainty = sum(each.uncertainty_millijoules for each in of_gpu) + (gpu.total_uncertainty_millijoules or 0)
+    uncertainty_joules = uncertainty / 1000 + 2 * COUNTER_STEP_SECONDS * max_watts
+    surplus = agent_joules - process_joules
+    rest_joules = max(agent_seconds - float(gpu.used_seconds), 0.0) * max_watts
+    if surplus >= -uncertainty_joules and not (max_watts > 0 and surplus > rest_joules + uncertainty_joules):
+        return ""
+    return (
+        f"GPU {gpu.uuid}: the process counted {process_joules:.1f} J, its agent {agent_joules:.1f} J, "
+        f"with an uncertainty of {uncertainty_joules:.1f} J"
+    )

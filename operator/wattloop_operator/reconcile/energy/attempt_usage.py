@@ -64,6 +64,8 @@ def usage_of(progress: Progress) -> Usage | None:
     """
     if not progress.gpus:
         return None if progress.agents is None else _usage_so_far(progress.agents)
+    known = [gpu.total_uncertainty_millijoules for gpu in progress.gpus]
+    bounds = [bound for bound in known if bound is not None]
     return Usage(
         gpu_energy_joules=Decimal(sum(gpu.used_millijoules for gpu in progress.gpus)) / 1000,
         duration_seconds=round(duration_seconds(progress.gpus), DECIMALS),
@@ -71,7 +73,7 @@ def usage_of(progress: Progress) -> Usage | None:
         gpu_product=progress.gpu_product,
         attribution=_attribution(any_shared(gpu.shared for gpu in progress.gpus)),
         max_power_limit_watts=progress.max_power_limit_watts,
-        uncertainty_joules=_integration_uncertainty(progress),
+        uncertainty_joules=(Decimal(sum(bounds)) / 1000 if bounds else None),
     )
 
 
@@ -79,13 +81,6 @@ def _attribution(shared: bool | None) -> Attribution:
     if shared is None:
         return Attribution.UNKNOWN
     return Attribution.SHARED if shared else Attribution.EXCLUSIVE
-
-
-def _integration_uncertainty(progress: Progress) -> Decimal | None:
-    """Bound of the error of the energy, in joules; None if counters measured all of it."""
-    known = [gpu.total_uncertainty_millijoules for gpu in progress.gpus]
-    bounds = [bound for bound in known if bound is not None]
-    return Decimal(sum(bounds)) / 1000 if bounds else None
 
 
 def _usage_so_far(agents: AgentReadings) -> Usage:
@@ -107,12 +102,6 @@ def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime |
     their GPUs. If the agents' reports do not cover the whole attempt, the processes' reports are used.
     If the processes reported nothing, the agents' reports are used, with the part of the time that
     they cover.
-
-    Args:
-        progress: Progress that the processes reported.
-        agents: The agents' reports.
-        started: When the attempt started.
-        until: The time up to which the agents' reports must extend.
     """
     own = usage_of(progress) if progress.gpus else None
     if own is None:
@@ -191,13 +180,6 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def cost_status(cost_joules: float | None, energy_joules: float, tariff: Tariff) -> dict[str, Any]:
-    """The cost in joules, and the energy in money, as fields of a status."""
-    if cost_joules is None:
-        return {"cost_joules": None, "money": None}
-    return {"cost_joules": to_decimal(round(cost_joules, DECIMALS)), "money": money_status(energy_joules, tariff)}
-
-
 def money(energy_joules: float, tariff: Tariff) -> Money | None:
     """The price of this energy; None if the tariff has no price."""
     if tariff.per_kilowatt_hour is None or tariff.currency is None:
@@ -219,13 +201,18 @@ def carbon_grams(energy_joules: float, tariff: Tariff) -> float | None:
     return round(float(tariff.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, MONEY_DECIMALS)
 
 
-def attempt_figures(usage: Usage | None, progress: Progress) -> dict[str, str]:
-    """Energy, time and metric of an attempt that has ended, with units, as fields of its status."""
-    energy = None if usage is None else float(usage.gpu_energy_joules) or None
-    time = None if usage is None else float(usage.duration_seconds) or None
+def usage_status(
+    spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, tariff: Tariff
+) -> dict[str, Any]:
+    """Usage, cost, price and metric of an attempt that has ended, with units, as fields of its status."""
+    cost = cost_of(spec, progress, usage)
+    energy, time = (0.0, 0.0) if usage is None else (float(usage.gpu_energy_joules), float(usage.duration_seconds))
     return {
-        "energy": KILOWATT_HOURS.text(energy),
-        "time": MINUTES.text(time),
+        "usage": usage,
+        "cost_joules": None if cost is None else to_decimal(round(cost, DECIMALS)),
+        "money": None if cost is None else money_status(energy, tariff),
+        "energy": KILOWATT_HOURS.text(energy or None),
+        "time": MINUTES.text(time or None),
         "metric": metric_text(None if progress.metric is None else float(progress.metric)),
     }
 

@@ -31,7 +31,14 @@ def readings_after(before: tuple[GpuReadingStatus, ...], report: Report, max_gpu
         if known is None and len(merged) >= max_gpus:
             continue
         if known is None:
-            merged[gpu.uuid] = _first_reading(gpu, report, place)
+            merged[gpu.uuid] = GpuReadingStatus(
+                uuid=gpu.uuid,
+                rank=report.rank,
+                place=place,
+                devices=len(report.gpus),
+                shared=gpu.shared,
+                **vars(_interval_of(gpu)),
+            )
             continue
         update = {"devices": max(known.devices, len(report.gpus)), "shared": any_shared((known.shared, gpu.shared))}
         merged[gpu.uuid] = _with_interval(known, gpu, len(merged)).model_copy(update=update)
@@ -72,17 +79,6 @@ def _interval_of(gpu: GpuEnergy) -> CountedInterval:
     )
 
 
-def _first_reading(gpu: GpuEnergy, report: Report, place: int) -> GpuReadingStatus:
-    return GpuReadingStatus(
-        uuid=gpu.uuid,
-        rank=report.rank,
-        place=place,
-        devices=len(report.gpus),
-        shared=gpu.shared,
-        **vars(_interval_of(gpu)),
-    )
-
-
 def _with_interval(known: GpuReadingStatus, gpu: GpuEnergy, gpus: int) -> GpuReadingStatus:
     latest = CountedInterval(**{name: getattr(known, name) for name in CountedInterval.model_fields})
     new = _interval_of(gpu)
@@ -98,21 +94,36 @@ def _with_interval(known: GpuReadingStatus, gpu: GpuEnergy, gpus: int) -> GpuRea
 def _merged(intervals: Sequence[CountedInterval], new: CountedInterval, *, is_complete: bool) -> list[CountedInterval]:
     """The intervals with a new one, in their order; those that it overlaps become one, in the place of the last.
 
-    Args:
-        intervals: Intervals that do not overlap, oldest first.
-        new: The new one.
-        is_complete: Whether these are all. One that is older than all may otherwise be part of the sum of the oldest.
+    `intervals`: intervals that do not overlap, oldest first. `is_complete`: whether these are all. One that is older
+    than all may otherwise be part of the sum of the oldest.
     """
     apart: list[CountedInterval] = []
     place: int | None = None
     for each in reversed(intervals):
         if _overlap(each, new):
-            new = _hull(each, new)
+            one = each
+            later = max(one, new, key=lambda each: (each.energy_millijoules, each.time_seconds))
+            new = CountedInterval(
+                start_energy_millijoules=min(one.start_energy_millijoules, new.start_energy_millijoules),
+                energy_millijoules=later.energy_millijoules,
+                start_time_seconds=min(one.start_time_seconds, new.start_time_seconds),
+                # The clock of another process may be behind.
+                time_seconds=max(one.time_seconds, new.time_seconds),
+                uncertainty_millijoules=later.uncertainty_millijoules,
+                counter=one.counter,
+            )
             place = len(apart) if place is None else place
         else:
             apart.append(each)
     if place is None:
-        newer = sum(_is_before(new, each) for each in apart)
+        newer = sum(
+            (
+                new.counter == each.counter
+                and new.energy_millijoules <= each.start_energy_millijoules
+                and new.time_seconds <= each.start_time_seconds
+            )
+            for each in apart
+        )
         if newer and not is_complete:
             return list(intervals)
         place = newer
@@ -121,35 +132,12 @@ def _merged(intervals: Sequence[CountedInterval], new: CountedInterval, *, is_co
 
 
 def _overlap(one: CountedInterval, other: CountedInterval) -> bool:
-    """Whether two intervals are of one counter, and have a part in common."""
     start_energy = max(one.start_energy_millijoules, other.start_energy_millijoules)
     start_time = max(one.start_time_seconds, other.start_time_seconds)
     return (
         one.counter == other.counter
         and start_energy <= min(one.energy_millijoules, other.energy_millijoules)
         and start_time <= min(one.time_seconds, other.time_seconds)
-    )
-
-
-def _is_before(one: CountedInterval, other: CountedInterval) -> bool:
-    """Whether an interval ends before another one of the same counter begins."""
-    return (
-        one.counter == other.counter
-        and one.energy_millijoules <= other.start_energy_millijoules
-        and one.time_seconds <= other.start_time_seconds
-    )
-
-
-def _hull(one: CountedInterval, other: CountedInterval) -> CountedInterval:
-    later = max(one, other, key=lambda each: (each.energy_millijoules, each.time_seconds))
-    return CountedInterval(
-        start_energy_millijoules=min(one.start_energy_millijoules, other.start_energy_millijoules),
-        energy_millijoules=later.energy_millijoules,
-        start_time_seconds=min(one.start_time_seconds, other.start_time_seconds),
-        # The clock of another process may be behind.
-        time_seconds=max(one.time_seconds, other.time_seconds),
-        uncertainty_millijoules=later.uncertainty_millijoules,
-        counter=one.counter,
     )
 
 

@@ -1,8 +1,7 @@
-"""Energy and time of one epoch of an attempt, and what it used before its epochs.
+"""Energy and time of one epoch of an attempt, and what it used before its epochs and for the trials of probes.
 
-Loading data, compiling and filling caches take as long as many short epochs, and fall into the first one.
-Without them, the cost of a trial's first epoch would be compared with the mean of a whole run. So the
-epochs after the first one give the cost of an epoch, and the rest of the attempt is its start-up.
+The start of a training falls into its first epoch. So the epochs after the first one give the cost of an epoch, and the
+rest of the attempt is its start-up. Trials are part of its usage and cost, and no policy learns from them.
 """
 
 from __future__ import annotations
@@ -10,14 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from wattloop.wire.training_messages import (
+    MAX_PROBE_NUMBER,
+    MAX_PROBE_SECONDS,
+    MAX_THRESHOLDS,
+    MAX_TRIALS_OF_ATTEMPT,
+    ProbeChoice,
+    ProbeReport,
+)
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
 from wattloop_operator.domain.gpu_readings import EpochMark
 from wattloop_operator.domain.limit_progress import ProfilePoint
+from wattloop_operator.domain.probe_status import ProbeChoiceStatus, ProbesStatus, ProbeUsage
 from wattloop_operator.domain.progress import Progress
-from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
-from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials, without_trials
 from wattloop_planner.observations import StartUp
 
 # Energy counters advance every 20 to 100 ms, so the energy of a shorter time is too uncertain to count as measured.
@@ -32,7 +39,6 @@ class EpochUsage:
 
     Attributes:
         energy_joules: Energy of one epoch at the current power limit; None if not measured.
-        time_seconds: Duration of one epoch; None together with the energy.
         start_up: What the attempt used before its epochs; None if not measured.
     """
 
@@ -70,12 +76,6 @@ def epoch_usage(
     While limits are being measured, the epoch is not known, because the current limit is not measured yet, or not
     by all ranks. Until the first measurement, all epochs run at one limit: a training that shows no steps never
     measures one.
-
-    Args:
-        spec: The attempt's decision.
-        progress: Its progress.
-        usage: Its usage so far.
-        epochs: Epochs run so far.
     """
     # Trials are no epochs, and no start of one.
     usage = None if usage is None else without_trials(usage, progress)
@@ -104,7 +104,6 @@ def epoch_usage(
 
 
 def _is_long(progress: Progress) -> bool:
-    """Whether the epochs after the first one took longer than the measurement of a limit."""
     first, latest = _marks(progress)
     since = None if first is None or latest is None else latest.time_seconds - first.time_seconds
     return since is not None and since >= MIN_UNMEASURED_SECONDS
@@ -172,3 +171,75 @@ def _mean_between(first: EpochMark, latest: EpochMark, usage: Usage, epochs: flo
     if float(latest.time_seconds - first.time_seconds) < MIN_MEASURED_SECONDS:
         return EpochUsage(start_up=start_up)
     return EpochUsage(energy, time, start_up)
+
+
+def with_probes(progress: Progress, report: ProbeReport | None, *, restarted: bool) -> Progress:
+    """The progress with what a newer report of rank 0 says of its probes.
+
+    `report`: all trials of the reporting process; None if it has not probed. `restarted`: whether it replaces an
+    earlier process, whose trials count too.
+    """
+    before = progress.probes
+    if report is None and (before is None or not restarted):
+        return progress
+    report = report or ProbeReport()
+    earlier = None if before is None else _totals(before) if restarted else before.earlier
+    trials, energy, time = report.trials, report.energy_joules, report.time_seconds
+    if earlier is not None:
+        trials, energy, time = (
+            trials + earlier.trials,
+            energy + float(earlier.energy_joules),
+            time + float(earlier.time_seconds),
+        )
+    used = ProbeUsage(
+        trials=min(trials, MAX_TRIALS_OF_ATTEMPT),
+        energy_joules=to_decimal(round(min(energy, MAX_PROBE_NUMBER), DECIMALS)),
+        time_seconds=to_decimal(round(min(time, MAX_PROBE_SECONDS), DECIMALS)),
+    )
+    chosen = tuple(map(_choice, report.choices))
+    thresholds = {each.threshold for each in chosen}
+    others = () if before is None else tuple(each for each in before.choices if each.threshold not in thresholds)
+    status = ProbesStatus(
+        trials=used.trials,
+        energy_joules=used.energy_joules,
+        time_seconds=used.time_seconds,
+        choices=(*others, *chosen)[-2 * MAX_THRESHOLDS :],
+        problem=report.problem,
+        earlier=earlier,
+    )
+    return progress.model_copy(update={"probes": status})
+
+
+def without_trials(usage: Usage, progress: Progress) -> Usage:
+    """The usage of an attempt without that of its trials, at least 0."""
+    probes = progress.probes
+    if probes is None:
+        return usage
+    return usage.model_copy(
+        update={
+            "gpu_energy_joules": max(usage.gpu_energy_joules - probes.energy_joules, Decimal(0)),
+            "duration_seconds": max(usage.duration_seconds - probes.time_seconds, Decimal(0)),
+        }
+    )
+
+
+def usage_without_trials(progress: Progress) -> Usage | None:
+    """The same of the usage so far; None if no counter was reported."""
+    usage = usage_of(progress)
+    return None if usage is None else without_trials(usage, progress)
+
+
+def _totals(status: ProbesStatus) -> ProbeUsage:
+    return ProbeUsage(trials=status.trials, energy_joules=status.energy_joules, time_seconds=status.time_seconds)
+
+
+def _choice(reported: ProbeChoice) -> ProbeChoiceStatus:
+    watts = reported.power_limit_watts
+    return ProbeChoiceStatus(
+        threshold=to_decimal(reported.threshold),
+        batch_size=reported.batch_size,
+        parameters=reported.parameters,
+        power_limit_watts=None if watts is None or watts < 1 else round(watts),
+        trials=reported.trials,
+        combinations=reported.combinations,
+    )

@@ -1,9 +1,7 @@
-"""The power limits that the ranks of an attempt measured, added up over the ranks.
+"""The power limits that the ranks of an attempt measured, added up over the ranks for one whole epoch.
 
-At each power limit the attempt's energy is the sum over its ranks, and its time that of the slowest one.
-Each rank measures its own GPUs over its own part of an epoch, so measurements are added up for one whole
-epoch. Reports repeat all measurements: the first one of a rank at a limit counts, so that reports may be
-lost, late, repeated or reordered. A measurement counts for decisions once all ranks have made it.
+At each limit the energy is the sum over the ranks, and the time that of the slowest one. The first measurement of a
+rank at a limit counts, in any order of reports. It counts for decisions once all ranks have made it.
 """
 
 from __future__ import annotations
@@ -28,12 +26,8 @@ def ranks_after(before: Progress, report: Report) -> int:
 def profile_after(before: Progress, report: Report, *, ranks: int, is_newest: bool) -> tuple[ProfilePoint, ...]:
     """The profile after a report.
 
-    Args:
-        before: The progress before the report.
-        report: The report of any rank.
-        ranks: Number of ranks.
-        is_newest: Whether the report is the newest one of rank 0. With one rank, or if rank 0 measured all
-            ranks together, its profile replaces the one before.
+    `is_newest`: whether the report is the newest one of rank 0. With one rank, or if rank 0 measured all ranks
+    together, its profile replaces the one before.
     """
     if ranks == 1:
         points = tuple(map(_point, report.profile)) if is_newest else ()
@@ -49,7 +43,13 @@ def profile_after(before: Progress, report: Report, *, ranks: int, is_newest: bo
         if known is None:
             merged[one.power_limit_watts] = one
         elif not _mask(known) & _mask(one):
-            merged[one.power_limit_watts] = _sum(known, one)
+            merged[one.power_limit_watts] = known.model_copy(
+                update={
+                    "energy_joules": _bounded(known.energy_joules + one.energy_joules),
+                    "time_seconds": max(known.time_seconds, one.time_seconds),
+                    "ranks": f"{_mask(known) | _mask(one):x}",
+                }
+            )
     # Of more limits than an object may have, the lowest are dropped, in any order of reports.
     highest = sorted(merged, reverse=True)[:MAX_LIMITS]
     return tuple(merged[watts] for watts in highest)
@@ -118,16 +118,6 @@ def _of_one_epoch(point: ProfilePoint) -> ProfilePoint:
             "energy_joules": _bounded(point.energy_joules / point.epochs),
             "time_seconds": _bounded(point.time_seconds / point.epochs),
             "epochs": Decimal(1),
-        }
-    )
-
-
-def _sum(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
-    return one.model_copy(
-        update={
-            "energy_joules": _bounded(one.energy_joules + other.energy_joules),
-            "time_seconds": max(one.time_seconds, other.time_seconds),
-            "ranks": f"{_mask(one) | _mask(other):x}",
         }
     )
 

@@ -1,34 +1,29 @@
-"""Conditions of a job.
-
-They tell whether its runs start and succeed, whether a run request waits, what hinders the pods of
-its runs, whether the last run succeeded and was learned from, whether the target is met at once or
-out of reach, whether final metrics are kept, whether it learns from another job, whether there
-is a frequency plan for its pipeline, whether nothing passes the batch size, and whether the database has lost
-observations.
-"""
+"""Conditions of a job: what hinders its runs, and what it learns from them; the state of a job in one word."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop.pipeline.plan_messages import PLAN
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.api.recurring_training_job import Mode
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJobSpec
+from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.api.training_recurrence import Attribution
+from wattloop_operator.domain.job_identity import history_uid, is_restored, is_unseen_restored
+from wattloop_operator.domain.names import index_in_name
 from wattloop_operator.domain.quantities import number_text
-from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, ObservationRecord
+from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
+from wattloop_operator.reconcile.attempt.attempt_conditions import RUNNING
 from wattloop_operator.reconcile.attempt.queue_wait import QUEUED
-from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.conditions import condition, true_since
 from wattloop_operator.reconcile.energy.attempt_usage import unmeasured_cause
-from wattloop_operator.reconcile.job.batch_size_use import BATCH_SIZE_PASSED, batch_size_passed
-from wattloop_operator.reconcile.job.history_loss import HISTORY_LOST, history_lost
-from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
-from wattloop_operator.reconcile.job.start import Readiness, is_new_request
+from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.job.start import ALL_STARTED, SUSPENDED, Readiness, is_new_request
 from wattloop_operator.reconcile.job.target import (
     FIRST_EVALUATION,
     TARGET_UNREACHABLE,
@@ -36,7 +31,7 @@ from wattloop_operator.reconcile.job.target import (
     target_unreachable,
 )
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.changed_job import source_observations
+from wattloop_operator.reconcile.learning.changed_job import not_forgotten, source_observations, training_digest
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text, sorted_configurations
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, MIN_RUNS
@@ -58,6 +53,16 @@ SHORTFALL_REMEDY = (
     "spec.learnSince changes"
 )
 SAME_TRAINING = "this target, template and training runtime"
+BATCH_SIZE_PASSED = "BatchSizePassed"
+VARIABLES = ("WATTLOOP_BATCH_SIZE", "WATTLOOP_PER_DEVICE_BATCH_SIZE")
+HISTORY_LOST = "HistoryLost"
+# Type of a condition of a job.
+PODS_STARTED = "PodsStarted"
+# Results of attempts that trained as asked and did not reach the target.
+MISSED_RESULTS = frozenset(each.value for each in (Result.STOPPED, Result.PLATEAUED, Result.EXHAUSTED, Result.DIVERGED))
+# Reasons for starting nothing that are no failure.
+INTENDED_REASONS = frozenset({SUSPENDED, ALL_STARTED})
+MAX_OUTCOME_CHARACTERS = 1024
 # Whether a condition as it was before and as it is now is an Event, by its type: while it holds, there is no second.
 BEGINS: dict[str, Callable[[Condition | None, Condition], bool]] = {
     PODS_STARTED: lambda before, after: before is None or before.reason != after.reason,
@@ -78,12 +83,7 @@ def job_conditions(
 ) -> tuple[Condition, ...]:
     """The conditions of a job. Those that do not apply are left out.
 
-    Args:
-        snapshot: The state of the job.
-        readiness: Whether and when its next recurrence starts.
-        ended: Its recurrences that have ended.
-        records: The records of its attempts.
-        now: The time.
+    `readiness`: whether and when its next recurrence starts.
     """
     before = snapshot.job.status.conditions
     found: list[tuple[str, bool | None, str, str]] = []
@@ -107,7 +107,6 @@ def job_conditions(
 
 
 def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
-    """What hinders the pods of the oldest attempt that waits; nothing if none is hindered."""
     active = (each for each in snapshot.recurrences if each.status.result is None)
     for each in sorted(active, key=lambda each: each.order):
         workload = snapshot.workloads.get(each.metadata.name)
@@ -123,12 +122,7 @@ def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
 
 
 def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Iterator[EmitEvent]:
-    """The events of conditions that begin: each tells once what has come to hinder the job.
-
-    Args:
-        snapshot: The state of the job, with the conditions as written before.
-        conditions: Its current conditions.
-    """
+    """The events of conditions that begin: each tells once what has come to hinder the job."""
     metadata = snapshot.job.metadata
     name = metadata.full_name
     before = {each.type: each for each in snapshot.job.status.conditions}
@@ -145,7 +139,6 @@ def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Ite
 
 
 def _run_request(snapshot: Snapshot, readiness: Readiness) -> Iterator[tuple[str, bool, str, str]]:
-    """That the run request was not started yet, and why; nothing if none waits."""
     request = snapshot.job.spec.run_request
     if readiness.last_run_request == request or not is_new_request(snapshot):
         return
@@ -155,7 +148,6 @@ def _run_request(snapshot: Snapshot, readiness: Readiness) -> Iterator[tuple[str
 
 
 def _ready(readiness: Readiness, failure: RunFailure | None) -> tuple[str, bool, str, str]:
-    """Whether recurrences start and succeed: False if none starts, or if the last one failed by all its attempts."""
     if failure is None or not (readiness.ready or readiness.reason == failure.reason):
         return READY, readiness.ready, readiness.reason, readiness.message
     parts = (readiness.message, failure.message)
@@ -226,7 +218,6 @@ def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
 
 
 def _shortfalls(snapshot: Snapshot) -> list[str]:
-    """The verdicts of the metric guard as phrases, by rising batch size."""
     guard = guard_of(snapshot)
     short = {} if guard is None else guard.short
     return [shortfall_text(each, short[each], snapshot) for each in sorted_configurations(short)]
@@ -269,24 +260,19 @@ def _is_true(each: Condition) -> bool:
     return each.status is ConditionStatus.TRUE
 
 
-def _newest_plan(snapshot: Snapshot) -> tuple[str, AppliedFrequencyPlan] | None:
-    """Name and plan of the newest attempt that ran as a pipeline; None if there is no such attempt."""
-    found = (
-        (each.order, each.metadata.name, each.status.frequency_plan)
-        for each in snapshot.recurrences
-        if each.status.frequency_plan is not None
-    )
-    newest = max(found, key=lambda each: each[0], default=None)
-    return None if newest is None else newest[1:]
-
-
 def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
     """Whether there is a plan for the job's pipeline; only for a job that plans it and whose ranks have registered.
 
     The FrequencyPlan that a job names is looked for by the writer of these statuses while an attempt runs. When it
     appears, the ranks run it without a restart. When the attempt is deleted, the condition stays as it was.
     """
-    power, newest = snapshot.job.spec.power, _newest_plan(snapshot)
+    plans = (
+        (each.order, each.metadata.name, each.status.frequency_plan)
+        for each in snapshot.recurrences
+        if each.status.frequency_plan is not None
+    )
+    latest = max(plans, key=lambda each: each[0], default=None)
+    power, newest = snapshot.job.spec.power, (None if latest is None else latest[1:])
     if power.clocks_by_plan is None:
         return
     if newest is None:
@@ -312,3 +298,152 @@ def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, 
         yield PLAN_AVAILABLE, True, "Planned", f"{of_recurrence}: {plan}"
     else:
         yield PLAN_AVAILABLE, None, "NotProfiled", f"{of_recurrence}: {applied.reason}"
+
+
+def unpassed_batch_size(spec: RecurringTrainingJobSpec) -> str:
+    """That nothing of a job passes the batch size to a training without the client, and what to do; empty otherwise.
+
+    A job that always runs one batch size has no choice to pass.
+    """
+    is_one = spec.mode is Mode.FIXED or len(set(spec.batch_size.candidates)) == 1
+    if spec.reporting.uses_client or is_one:
+        return ""
+    if any(name.encode() in spec.template.spec.text for name in VARIABLES):
+        return ""
+    return (
+        f"nothing in spec.template names {VARIABLES[0]} or {VARIABLES[1]}: a script that does not read one of these "
+        "variables by itself trains with a batch size of its own, whatever is decided; pass it, such as "
+        f"args: [--batch-size=$({VARIABLES[0]})]"
+    )
+
+
+def batch_size_passed(spec: RecurringTrainingJobSpec) -> Iterator[tuple[str, bool, str, str]]:
+    """The condition of a job that passes no batch size; nothing for any other job."""
+    text = unpassed_batch_size(spec)
+    if text:
+        yield BATCH_SIZE_PASSED, False, "NotInTemplate", text
+
+
+@dataclass(frozen=True)
+class Unobserved:
+    """Numbers of recurrences that were started, have no object and no observation.
+
+    Attributes:
+        deleted: Somebody deleted them while they were active, so that they never had an observation.
+        lost: The database has lost their observations.
+    """
+
+    deleted: int
+    lost: int
+
+
+@once_per_snapshot
+def unobserved(snapshot: Snapshot) -> Unobserved:
+    """The recurrences that nothing is known of.
+
+    Indices have no gaps. Those below the oldest attempt that the store keeps of a job with many are left out.
+    """
+    before = snapshot.job.status
+    records = snapshot.records
+    oldest = records[0].recurrence if len(records) >= MAX_OBSERVATIONS_OF_JOB else 0
+    known = {each.spec.index for each in snapshot.recurrences} | {each.recurrence for each in records}
+    missing = next_index(snapshot) - oldest - sum(each >= oldest for each in known)
+    if is_unseen_restored(snapshot.job):
+        # How many were deleted is lost with the status.
+        lost = len({each.spec.index for each in snapshot.restored_recurrences} - known) if records else missing
+        return Unobserved(missing - lost, lost)
+    if before.totals.deleted is None:
+        # An earlier version did not tell them apart.
+        return Unobserved(missing, 0)
+    of_names = (index_in_name(snapshot.job.metadata.name, each) for each in before.active)
+    recent = {*of_names, *range(before.totals.recurrences, next_index(snapshot))}
+    deleted = before.totals.deleted + len(recent - known - {None})
+    return Unobserved(deleted, max(missing - deleted, 0))
+
+
+def history_lost(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
+    """That observations are lost, and what that costs; nothing if none is."""
+    lost, uid = unobserved(snapshot).lost, history_uid(snapshot.job)
+    if is_restored(snapshot.job) and not snapshot.records and not lost:
+        text = (
+            f"the job was restored, and the database has nothing of its history, which has the UID {uid}: nothing is "
+            "learned from the recurrences before; restore a backup of the database, which ends this condition"
+        )
+        yield HISTORY_LOST, True, "NotRestored", text
+    if lost:
+        text = (
+            f"the database has no observation of {lost} recurrence(s) any more, as after its loss: nothing is learned "
+            "from them, totals and savings lack what they used, and batch sizes and power limits that they tried may "
+            "be tried again; restore a backup of the database, which ends this condition"
+        )
+        yield HISTORY_LOST, True, "ObservationsMissing", text
+
+
+@dataclass(frozen=True)
+class RunFailure:
+    """Why a recurrence failed."""
+
+    reason: str
+    message: str
+
+
+def run_failure(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> RunFailure | None:
+    """Why the last recurrence failed by all its attempts; None if it reached the target, or none has ended.
+
+    A cancelled recurrence is neither. One with another target or template, or that is forgotten, says nothing about
+    the next one.
+    """
+    last = next((each for each in reversed(ended) if each.latest.result != Result.CANCELLED.value), None)
+    if last is None or last.reached or not _is_present(snapshot, last.latest):
+        return None
+    latest, count = last.latest, last.latest.attempt + 1
+    attempts = "by its only attempt" if count == 1 else f"by all its {count} attempts, the last time"
+    text = (
+        f"recurrence {latest.recurrence} failed {attempts} with batch size {latest.batch_size} "
+        f"({latest.recurrence_name}): {outcome_message(snapshot, latest) or latest.result}"
+    )
+    return RunFailure(latest.result, text)
+
+
+def outcome_message(snapshot: Snapshot, record: ObservationRecord) -> str:
+    """Why an attempt ended as it did; empty once its object is deleted."""
+    messages = (each.status.message for each in snapshot.recurrences if each.metadata.name == record.recurrence_name)
+    return next(messages, "")[:MAX_OUTCOME_CHARACTERS]
+
+
+def _is_present(snapshot: Snapshot, record: ObservationRecord) -> bool:
+    job = snapshot.job
+    present = (training_digest(snapshot, warm_start=False), training_digest(snapshot))
+    same_template = record.template_digest in (None, *present)
+    same_target = record.target == job.spec.objective.target.run_target
+    return same_template and same_target and bool(not_forgotten(job, (record,)))
+
+
+def job_state(
+    snapshot: Snapshot, readiness: Readiness, failure: RunFailure | None, conditions: Iterable[Condition]
+) -> tuple[JobState, str]:
+    """The state of a job, and the reason of its failure or of what hinders its pods; empty if there is none.
+
+    `readiness`: whether and when its next recurrence starts.
+    """
+    if readiness.reason == SUSPENDED:
+        return JobState.SUSPENDED, ""
+    if not readiness.ready and readiness.reason not in INTENDED_REASONS:
+        return JobState.FAILING, readiness.reason
+    states = {each.type: each for each in conditions}
+    target, pods = states.get(TARGET_UNREACHABLE), states.get(PODS_STARTED)
+    unreachable = target is not None and target.status is ConditionStatus.TRUE
+    if unreachable and (failure is None or failure.reason in MISSED_RESULTS):
+        return JobState.UNREACHABLE, "" if failure is None else failure.reason
+    if failure is not None:
+        return JobState.FAILING, failure.reason
+    if pods is not None:
+        return JobState.WAITING, pods.reason
+    return _state_without_trouble(snapshot, readiness), ""
+
+
+def _state_without_trouble(snapshot: Snapshot, readiness: Readiness) -> JobState:
+    active = [each.status.conditions for each in snapshot.recurrences if each.status.result is None]
+    if any(true_since(conditions, RUNNING) for conditions in active):
+        return JobState.RUNNING
+    return JobState.COMPLETE if readiness.reason == ALL_STARTED and not active else JobState.WAITING

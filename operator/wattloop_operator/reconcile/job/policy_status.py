@@ -44,11 +44,7 @@ def policy_status(
     They are computed again only if an input has changed. What runs will have ended when the next recurrence is decided,
     unless recurrences overlap, so the policy does not decide beside it.
 
-    Args:
-        snapshot: The state of the job.
-        recent: The latest recurrences, as in the new status.
-        default: What the default configuration costs, as the savings have it.
-        next_start: When the next recurrence starts; None if that is not known.
+    `next_start`: when the next recurrence starts; None if that is not known.
     """
     before = snapshot.job.status
     if before.next is not None and _is_current(snapshot, recent):
@@ -92,7 +88,6 @@ def _decision_now(snapshot: Snapshot, default: RunCost | None) -> tuple[Decision
 
 
 def _is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
-    """Whether the job's status has the decision that would be made now."""
     before, job = snapshot.job.status, snapshot.job
     if job.spec.batch_size.learn_from:
         # The job that it learns from may have run since.
@@ -138,8 +133,6 @@ def _without_estimates(space: ConfigurationSpace, ran: Collection[int]) -> list[
 
 
 def _shown(arms: Sequence[Arm]) -> list[Arm]:
-    """The arms in the status: those that ran, then those of the lowest expected cost, in the policy's order."""
-
     def rank(arm: Arm) -> tuple[bool, float]:
         return not arm.observations, math.inf if arm.mean_cost_joules is None else arm.mean_cost_joules
 

@@ -1,13 +1,9 @@
-"""A job's recurrences with their attempts.
-
-They give the next index, the slots in use, the end of the last attempt, the attempts beyond the history
-limits, and those that `spec.learnSince` forgets.
-"""
+"""A job's attempts by recurrence, its next index, its slots in use, and what history limits and learnSince drop."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
@@ -18,39 +14,13 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, Action, EmitEvent, WriteJobStatus
 from wattloop_operator.reconcile.learning import job_observations
 
-
-@dataclass(frozen=True)
-class Recurrence:
-    """One recurrence with the attempts that exist as objects.
-
-    Attributes:
-        index: Its index.
-        attempts: Ordered by attempt; at least one.
-    """
-
-    index: int
-    attempts: tuple[TrainingAttempt, ...]
-
-    @property
-    def latest(self) -> TrainingAttempt:
-        """The latest attempt."""
-        return self.attempts[-1]
-
-    @property
-    def reached(self) -> bool:
-        """Whether an attempt reached the target."""
-        return any(each.status.result is Result.REACHED for each in self.attempts)
+Attempts = tuple[TrainingAttempt, ...]
 
 
-def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
-    """The recurrences that exist as objects, by rising index."""
-    by_index: dict[int, list[TrainingAttempt]] = {}
-    for each in snapshot.recurrences:
-        by_index.setdefault(each.spec.index, []).append(each)
-    return tuple(
-        Recurrence(index, tuple(sorted(by_index[index], key=lambda each: each.spec.attempt)))
-        for index in sorted(by_index)
-    )
+def recurrences_of(snapshot: Snapshot) -> tuple[Attempts, ...]:
+    """The attempts that exist as objects, of each recurrence together, in rising order."""
+    ordered = sorted(snapshot.recurrences, key=lambda each: each.order)
+    return tuple(tuple(attempts) for _, attempts in itertools.groupby(ordered, key=lambda each: each.spec.index))
 
 
 def next_index(snapshot: Snapshot) -> int:
@@ -111,24 +81,19 @@ def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
 
 
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingAttempt]:
-    """Yield the attempts to delete, oldest first.
-
-    These exceed the history limits and are recorded in the store.
-
-    Attempts of a recurrence that is still open are kept.
-    """
-    stored = {(record.recurrence, record.attempt) for record in snapshot.records}
-    closed = [each for each in recurrences_of(snapshot) if each.index not in open_indices]
-    reached = [each for each in closed if each.reached]
-    failed = [each for each in closed if not each.reached]
+    """Yield the attempts beyond the history limits that the store has, oldest first, but none of open recurrences."""
+    stored = {record.order for record in snapshot.records}
+    closed = [each for each in recurrences_of(snapshot) if each[0].spec.index not in open_indices]
+    reached, failed = (
+        [each for each in closed if any(attempt.status.result is Result.REACHED for attempt in each) is wanted]
+        for wanted in (True, False)
+    )
     spec = snapshot.job.spec
     surplus = reached[: max(len(reached) - spec.successful_runs_history_limit, 0)]
     surplus += failed[: max(len(failed) - spec.failed_runs_history_limit, 0)]
-    for recurrence in sorted(surplus, key=lambda each: each.index):
-        for attempt in recurrence.attempts:
-            is_stored = (recurrence.index, attempt.spec.attempt) in stored
-            if is_stored or job_observations.is_beyond_bound(snapshot, attempt):
-                yield attempt
+    for attempt in sorted(itertools.chain(*surplus), key=lambda each: each.order):
+        if attempt.order in stored or job_observations.is_beyond_bound(snapshot, attempt):
+            yield attempt
 
 
 def learn_since_actions(snapshot: Snapshot) -> tuple[Action, ...]:

@@ -18,7 +18,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import Action, AdoptRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.attempt_conditions import final_conditions
-from wattloop_operator.reconcile.energy.attempt_usage import attempt_figures, cost_of, cost_status
+from wattloop_operator.reconcile.energy.attempt_usage import usage_status
 from wattloop_operator.reconcile.job.recurrences import next_index
 
 FROM_THE_DATABASE = "restored from the database, which has no message of the attempt"
@@ -45,7 +45,18 @@ def adoption_actions(snapshot: Snapshot, now: datetime) -> Iterator[Action]:
         if record is not None:
             yield AdoptRecurrence(each, _status_of(snapshot, each, record, now))
         elif each.status.conditions:
-            yield AdoptRecurrence(each, _cancelled(each, now))
+            yield AdoptRecurrence(
+                each,
+                each.status.model_copy(
+                    update={
+                        "conditions": final_conditions(each, Result.CANCELLED, RAN_AT_THE_BACKUP, now),
+                        "completion_time": now,
+                        **usage_status(each.spec, each.progress, None, snapshot.tariff),
+                        "result": Result.CANCELLED,
+                        "message": RAN_AT_THE_BACKUP,
+                    }
+                ),
+            )
 
 
 def restored_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
@@ -67,23 +78,9 @@ def counts_are_lost(snapshot: Snapshot) -> bool:
     return is_restored(job) and next_index(snapshot) == 0 and job.metadata.generation == FIRST_GENERATION
 
 
-def _cancelled(recurrence: TrainingAttempt, now: datetime) -> TrainingRecurrenceStatus:
-    """The status of an attempt that ran when the backup was made."""
-    return recurrence.status.model_copy(
-        update={
-            "conditions": final_conditions(recurrence, Result.CANCELLED, RAN_AT_THE_BACKUP, now),
-            "completion_time": now,
-            **attempt_figures(None, recurrence.progress),
-            "result": Result.CANCELLED,
-            "message": RAN_AT_THE_BACKUP,
-        }
-    )
-
-
 def _status_of(
     snapshot: Snapshot, recurrence: TrainingAttempt, record: ObservationRecord, now: datetime
 ) -> TrainingRecurrenceStatus:
-    """The status of an ended attempt, by its record."""
     result = Result(record.result)
     metric = None if record.metric is None else to_decimal(record.metric)
     progress = Progress(epoch=to_decimal(record.epochs), metric=metric)
@@ -97,15 +94,12 @@ def _status_of(
             attribution=Attribution(record.attribution),
             max_power_limit_watts=round(record.max_power_watts) or None,
         )
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), record.energy_joules, snapshot.tariff)
     return TrainingRecurrenceStatus.model_validate(
         {
             "conditions": final_conditions(recurrence, result, FROM_THE_DATABASE, now),
             "image_digest": record.image_digest,
             "completion_time": record.finished_at,
-            "usage": usage,
-            **cost,
-            **attempt_figures(usage, progress),
+            **usage_status(recurrence.spec, progress, usage, snapshot.tariff),
             "result": result,
             "epochs": progress.epoch,
             "message": FROM_THE_DATABASE,

@@ -19,7 +19,7 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.actions import CreateRecurrence
-from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
+from wattloop_operator.reconcile.job.recurrences import Attempts, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import TELLS_CAUSE, training_digest
 from wattloop_operator.reconcile.learning.decision import (
@@ -68,34 +68,34 @@ DECIDED_FOR = (
 REPEATS = "; this repeats attempt "
 
 
-def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
+def is_retry_due(snapshot: Snapshot, attempts: Attempts) -> bool:
     """Whether another attempt of this recurrence must start.
 
     A failure at the start is retried once, since a file system may have been away. If the recurrence before failed
     there too, with the same template, it is not retried: the mistake is still there. An error in the script that shows
     after epochs is not retried: it would cost a training again.
     """
-    latest = recurrence.latest
-    retries = latest.spec.attempt - sum(_never_started(each) for each in recurrence.attempts)
+    latest = attempts[-1]
+    retries = latest.spec.attempt - sum(_never_started(each) for each in attempts)
     if latest.status.result is None or retries >= snapshot.job.spec.retries:
         return False
     # Attempts that never started count as no retry, so no other limit bounds their number.
     if latest.spec.attempt >= MAX_ATTEMPT:
         return False
     if latest.status.result is Result.START_FAILED:
-        failed = sum(_failed_alike(each, latest) for each in recurrence.attempts)
-        return failed == 1 and not _failed_at_start_before(snapshot, recurrence)
+        failed = sum(_failed_alike(each, latest) for each in attempts)
+        return failed == 1 and not _failed_at_start_before(snapshot, attempts)
     return latest.status.result in (ALWAYS_RETRIED_RESULTS if latest.spec.decision.last_attempt else RETRIED_RESULTS)
 
 
-def open_recurrences(snapshot: Snapshot) -> tuple[Recurrence, ...]:
+def open_recurrences(snapshot: Snapshot) -> tuple[Attempts, ...]:
     """The recurrences with a running attempt or a retry that is due, by rising index."""
     return tuple(
-        each for each in recurrences_of(snapshot) if each.latest.status.result is None or is_retry_due(snapshot, each)
+        each for each in recurrences_of(snapshot) if each[-1].status.result is None or is_retry_due(snapshot, each)
     )
 
 
-def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list[CreateRecurrence]:
+def retry_actions(snapshot: Snapshot, recurrences: Iterable[Attempts]) -> list[CreateRecurrence]:
     """Create the next attempt of each recurrence for which a retry is due.
 
     Raises:
@@ -108,15 +108,11 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
 def decided_again(snapshot: Snapshot, decided: TrainingAttempt) -> TrainingAttempt:
     """What is decided for an attempt from this state of its job: the same if it is what the decision was made from.
 
-    Args:
-        snapshot: The state of the job.
-        decided: The attempt, as it was decided.
-
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
     spec = decided.spec
-    earlier = next((each for each in recurrences_of(snapshot) if each.index == spec.index), None)
+    earlier = next((each for each in recurrences_of(snapshot) if each[0].spec.index == spec.index), None)
     if earlier is None:
         return decide(snapshot, Attempt(spec.index, spec.attempt, spec.slot, spec.scheduled_time))
     return retry_of(snapshot, earlier)
@@ -125,10 +121,7 @@ def decided_again(snapshot: Snapshot, decided: TrainingAttempt) -> TrainingAttem
 def repeated(snapshot: Snapshot, disrupted: TrainingAttempt, attempt: Attempt) -> TrainingAttempt | None:
     """An attempt with the decision of a disrupted one: its configuration, power limit, cost limit, seed and kind.
 
-    Args:
-        snapshot: The state of the job.
-        disrupted: The disrupted attempt, which had started.
-        attempt: The attempt to decide.
+    `disrupted`: the disrupted attempt, which had started.
 
     Returns:
         The attempt. None if it must be decided again: the job trains something else by now, has another objective or
@@ -181,18 +174,19 @@ def _never_started(attempt: TrainingAttempt) -> bool:
     return attempt.status.result is Result.DISRUPTED and attempt.status.start_time is None
 
 
-def retry_of(snapshot: Snapshot, recurrence: Recurrence) -> TrainingAttempt:
+def retry_of(snapshot: Snapshot, attempts: Attempts) -> TrainingAttempt:
     """The next attempt of a recurrence.
 
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
-    latest, attempt = recurrence.latest, _next_attempt(recurrence)
+    spec = attempts[-1].spec
+    latest, attempt = attempts[-1], Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
     if latest.status.result is Result.DISRUPTED and not _never_started(latest):
         again = repeated(snapshot, latest, attempt)
         if again is not None:
             return again
-    return decide(snapshot, attempt, _prescribed(snapshot, recurrence))
+    return decide(snapshot, attempt, _prescribed(snapshot, attempts))
 
 
 def _configuration(spec: TrainingRecurrenceSpec) -> Configuration:
@@ -206,19 +200,14 @@ def _decided_for(spec: TrainingRecurrenceSpec) -> tuple[object, ...]:
     return *(getattr(spec, each) for each in DECIDED_FOR), decision.policy, decision.seed, is_default
 
 
-def _next_attempt(recurrence: Recurrence) -> Attempt:
-    spec = recurrence.latest.spec
-    return Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
-
-
-def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None:
+def _prescribed(snapshot: Snapshot, attempts: Attempts) -> Prescribed | None:
     """The same configuration again after a mistake; after a first crash at a known place, one that tells its cause."""
-    spec, status = recurrence.latest.spec, recurrence.latest.status
+    spec, status = attempts[-1].spec, attempts[-1].status
     other: Configuration | None = _configuration(spec)
     if status.result is not Result.START_FAILED:
-        known = sum(bool(each.status.failure_place) for each in recurrence.attempts)
+        known = sum(bool(each.status.failure_place) for each in attempts)
         first = status.result is Result.CRASHED and known == 1
-        other = next_configuration(snapshot, recurrence.latest) if first else None
+        other = next_configuration(snapshot, attempts[-1]) if first else None
     if other is None:
         return None
     if status.result is Result.START_FAILED:
@@ -235,10 +224,9 @@ def _failed_alike(attempt: TrainingAttempt, latest: TrainingAttempt) -> bool:
     return attempt.status.result is Result.START_FAILED or (bool(place) and place == latest.status.failure_place)
 
 
-def _failed_at_start_before(snapshot: Snapshot, recurrence: Recurrence) -> bool:
-    """Whether the recurrence before failed at its start, with the same template."""
+def _failed_at_start_before(snapshot: Snapshot, attempts: Attempts) -> bool:
     records = reversed(job_observations.known_records(snapshot))
-    before = next((each for each in records if each.recurrence < recurrence.index), None)
-    if before is None or before.template_digest != recurrence.latest.spec.template_digest:
+    before = next((each for each in records if each.recurrence < attempts[-1].spec.index), None)
+    if before is None or before.template_digest != attempts[-1].spec.template_digest:
         return False
     return before.result == Result.START_FAILED.value

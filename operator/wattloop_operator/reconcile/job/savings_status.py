@@ -3,27 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
+from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import Saving, SavingName
 from wattloop_operator.domain.quantities import (
     JOULES,
     JOULES_PER_KILOWATT_HOUR,
     KILOWATT_HOURS,
     MINUTES,
+    NOT_KNOWN_YET,
     SECONDS,
     Unit,
     percent_text,
+    saving_text,
 )
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import Tariff
+from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, MONEY_DECIMALS
 from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.advice import next_configuration, next_saving
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import Measure, RecurrenceHistory, comparable_records
-from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.job_observations import default_configuration, known_records
+from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, job_savings
 from wattloop_operator.reconcile.learning.outdated_default import comparable_default
-from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
+
+ADVICE_CHECKED = "AdviceChecked"
+MEASURED = "; measured: "
+
+
+def advice_checked(snapshot: Snapshot, savings: JobSavings, now: datetime) -> tuple[Condition, ...]:
+    """The condition with the expected and the measured saving of the advised configuration.
+
+    Its message keeps what was expected. A job that was never in mode Advise, or is, has none.
+    """
+    expected = _expected(snapshot)
+    if not expected:
+        return ()
+    records = known_records(snapshot)
+    last = max((each.recurrence for each in records if each.decision_kind == DecisionKind.ADVISE.value), default=-1)
+    ran = {
+        each.recurrence
+        for each in records
+        if each.recurrence > last and expected.startswith(_subject(Configuration(each.batch_size, each.parameters)))
+    }
+    found = [each for each in savings.recurrences if each.has_saving and each.index in ran]
+    held = [each.index for each in found if each.purpose is Purpose.CHOSEN]
+    indices = tuple(held or [each.index for each in found])
+    measured = savings.of_all(indices)
+    text = NOT_KNOWN_YET if measured is None else f"{saving_text(measured)} over {len(indices)} recurrence(s)"
+    holds, reason = (None, "NotMeasured") if measured is None else (True, "Measured")
+    message, before = f"{expected}{MEASURED}{text}.", snapshot.job.status.conditions
+    return (condition(before, ADVICE_CHECKED, holds=holds, reason=reason, message=message, now=now),)
+
+
+def _expected(snapshot: Snapshot) -> str:
+    status = snapshot.job.status
+    if snapshot.job.spec.mode is Mode.ADVISE:
+        return ""
+    if status.next is not None and status.next.kind is DecisionKind.ADVISE:
+        saving = next_saving(status.next)
+        return "" if saving is None else f"{_subject(next_configuration(status.next))}{saving_text(saving)}"
+    messages = (each.message for each in status.conditions if each.type == ADVICE_CHECKED)
+    return next(messages, "").partition(MEASURED)[0]
+
+
+def _subject(configuration: Configuration) -> str:
+    ordered = Configuration(configuration.batch_size, tuple(sorted(configuration.parameters)))
+    return f"Mode Advise expected batch size {ordered} to cost "
+
 
 PERCENT_DECIMALS = 2
 PERCENT, GRAMS = Unit(1.0, "percent"), Unit(1.0, "g")
@@ -32,13 +86,7 @@ PERCENT, GRAMS = Unit(1.0, "percent"), Unit(1.0, "g")
 def savings_of(
     snapshot: Snapshot, left_out: frozenset[int] = frozenset(), measure: Measure = Measure.COST
 ) -> JobSavings:
-    """The recurrences towards the present target, compared with the default configuration.
-
-    Args:
-        snapshot: The state of the job.
-        left_out: Indices of recurrences that have not ended.
-        measure: What is compared.
-    """
+    """The recurrences towards the present target, compared with the default configuration."""
     spec = snapshot.job.spec
     configuration, eta = default_configuration(spec), spec.objective.energy_weight_percent / 100
     default = comparable_default(
@@ -59,15 +107,7 @@ def savings_of(
 def savings_status(
     tariff: Tariff, ended: Sequence[RecurrenceHistory], costs: JobSavings, energy: JobSavings, time: JobSavings
 ) -> tuple[Saving, ...]:
-    """The savings so far, with units; nothing before a recurrence has ended.
-
-    Args:
-        tariff: Of the job's namespace.
-        ended: Its recurrences that have ended.
-        costs: The recurrences, compared by cost.
-        energy: The same, compared by energy.
-        time: The same, compared by time.
-    """
+    """The savings so far, with units; nothing before a recurrence has ended."""
     if not ended:
         return ()
     energy_text, time_text = KILOWATT_HOURS.interval_text, MINUTES.interval_text
@@ -91,14 +131,12 @@ def savings_status(
 
 
 def _price(tariff: Tariff) -> tuple[Unit, float] | None:
-    """The currency, and the price of a joule; None if that is not known."""
     if tariff.currency is None or tariff.per_kilowatt_hour is None:
         return None
     return Unit(1.0, tariff.currency), float(tariff.per_kilowatt_hour) / JOULES_PER_KILOWATT_HOUR
 
 
 def _emissions(tariff: Tariff) -> tuple[Unit, float] | None:
-    """Grams, and those of CO2 equivalent of a joule; None if that is not known."""
     grams = tariff.grams_per_kilowatt_hour
     return None if grams is None else (GRAMS, float(grams) / JOULES_PER_KILOWATT_HOUR)
 

@@ -8,25 +8,105 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import wrong_parameters
-from wattloop_operator.api.cron import ScheduleError
-from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy
+from wattloop_operator.api.cron import ScheduleError, schedule_times, time_zone
+from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy, RecurringTrainingJobSpec
 from wattloop_operator.api.reporting_source import FILE_NOT_IN_CLUSTER, ReportingSource
 from wattloop_operator.domain.job_identity import is_unseen_restored
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
-from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
-from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
+from wattloop_operator.reconcile.attempt.lifecycle import write_outcome
+from wattloop_operator.reconcile.attempt.outcome import Ended
+from wattloop_operator.reconcile.job.recurrences import Attempts, last_end, latest_slot_time, next_index, used_slots
 from wattloop_operator.reconcile.job.restored_job import counts_are_lost
 from wattloop_operator.reconcile.job.retry import MISTAKES, is_retry_due, retry_actions, wait_after_mistakes
-from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.learning.known_inputs import inputs_of
 from wattloop_planner.bandit.policy import NoFeasibleArmError
+
+MAX_MISSED_COUNTED = 100
+# 0.3 MB.
+MAX_REMEMBERED_SLOTS = 1024
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The due and the next slot of a job.
+
+    Attributes:
+        due: The latest slot that has passed and was not handled; None if nothing is due.
+        missed: How many slots before `due` were not handled either, counted up to 100. They are not
+            made up for.
+        next_slot: The next slot; None if its time is not known.
+    """
+
+    due: datetime | None
+    missed: int
+    next_slot: datetime | None
+
+
+def find_slots(
+    spec: RecurringTrainingJobSpec,
+    *,
+    created: datetime,
+    handled: datetime | None,
+    last_end: datetime | None,
+    now: datetime,
+) -> Slots:
+    """Find the slot that is due.
+
+    `created`: when the job was created; no slot is earlier. `handled`: the latest slot that was started or skipped;
+    None if there is none. It is not due again if the clock jumps back.
+
+    Raises:
+        ScheduleError: The schedule or its time zone is invalid.
+    """
+    # The job exists, so its creation has passed, even if this clock is behind the API server's.
+    now = max(now, created)
+    if spec.schedule is not None:
+        return _cron_slots(spec.schedule, spec.time_zone, since=max(created, handled or created), now=now)
+    if not spec.continuous:
+        return Slots(None, 0, None)
+    slot = created if handled is None else max(handled + timedelta(seconds=1), last_end or handled)
+    slot = slot.replace(microsecond=0)
+    return Slots(slot, 0, None) if slot <= now else Slots(None, 0, slot)
+
+
+def _cron_slots(schedule: str, time_zone_name: str, *, since: datetime, now: datetime) -> Slots:
+    next_slot = _first(schedule, time_zone_name, max(since, now), backwards=False)
+    # Backwards iteration excludes its start. Starting one second later includes a slot of the
+    # current second.
+    due = _first(schedule, time_zone_name, now.replace(microsecond=0) + timedelta(seconds=1), backwards=True)
+    if due is None or due <= since:
+        return Slots(None, 0, next_slot)
+    missed = 0
+    for slot in schedule_times(schedule, time_zone(time_zone_name), since):
+        if slot.astimezone(UTC) >= due or missed == MAX_MISSED_COUNTED:
+            break
+        missed += 1
+    return Slots(due, missed, next_slot)
+
+
+def _first(schedule: str, time_zone_name: str, start: datetime, *, backwards: bool) -> datetime | None:
+    # Slots are whole minutes, so all starts of a minute have the same one.
+    minute = start.astimezone(UTC).replace(second=0, microsecond=0)
+    if backwards and minute != start:
+        minute += timedelta(minutes=1)
+    return _beside(schedule, time_zone_name, minute, backwards)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_SLOTS)
+def _beside(schedule: str, time_zone_name: str, minute: datetime, backwards: bool) -> datetime | None:
+    """The slot next to a minute. Many jobs share a schedule, and each looks for its slots again and again."""
+    first = next(iter(schedule_times(schedule, time_zone(time_zone_name), minute, backwards=backwards)), None)
+    return None if first is None else first.astimezone(UTC)
+
 
 MAX_ACTIVE = 64
 # Reasons for starting nothing.
@@ -57,13 +137,9 @@ class Readiness:
     """Whether further recurrences start, and when.
 
     Attributes:
-        ready: Whether further recurrences start.
         reason: The reason, as one CamelCase word.
         message: The reason as a sentence, with a remedy.
         next_start: When the next recurrence starts; None if that is not known.
-        missed: How many missed starts were found.
-        last_missed: The latest of them.
-        last_run_request: The latest run request that was started.
     """
 
     ready: bool
@@ -75,15 +151,8 @@ class Readiness:
     last_run_request: str | None = None
 
 
-def start_actions(
-    snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime
-) -> tuple[list[Action], Readiness]:
+def start_actions(snapshot: Snapshot, open_now: tuple[Attempts, ...], now: datetime) -> tuple[list[Action], Readiness]:
     """Compute which starts are due.
-
-    Args:
-        snapshot: The state of the job.
-        open_now: Its open recurrences.
-        now: The time.
 
     Returns:
         The actions, and whether and when further recurrences start.
@@ -116,8 +185,7 @@ def start_actions(
         return [*_event_once(snapshot, NO_ARM_LEFT, message)], Readiness(False, NO_ARM_LEFT, message)
 
 
-def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness | None:
-    """Why nothing may start, regardless of what is due; None if starts are allowed."""
+def _blocked(snapshot: Snapshot, open_now: tuple[Attempts, ...]) -> Readiness | None:
     spec = snapshot.job.spec
     if spec.suspend:
         return Readiness(ready=False, reason=SUSPENDED, message="spec.suspend is true; set it to false to resume")
@@ -136,8 +204,7 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     return None
 
 
-def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
-    """The wait of a job without a calendar after mistakes of its user; None if it waits for nothing."""
+def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Attempts, ...], now: datetime) -> Readiness | None:
     if open_now or is_new_request(snapshot) or not snapshot.job.spec.continuous:
         return None
     wait = wait_after_mistakes(snapshot)
@@ -147,7 +214,6 @@ def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Recurrence, ...], n
 
 
 def _unreadable_output(snapshot: Snapshot) -> Readiness | None:
-    """Why the output of the training could not be read; None if it can, or is not needed."""
     reporting = snapshot.job.spec.reporting
     if reporting.source is ReportingSource.LOGS and not snapshot.reads_output:
         return Readiness(ready=False, reason="NotSupported", message=OUTPUT_NOT_READ)
@@ -160,9 +226,8 @@ def _unreadable_output(snapshot: Snapshot) -> Readiness | None:
 
 
 def _start_due(
-    snapshot: Snapshot, open_now: tuple[Recurrence, ...], slots: Slots, ready: Readiness, now: datetime
+    snapshot: Snapshot, open_now: tuple[Attempts, ...], slots: Slots, ready: Readiness, now: datetime
 ) -> tuple[list[Action], Readiness]:
-    """Start the run request or the slot that is due, if the concurrency policy allows it."""
     spec = snapshot.job.spec
     requested = is_new_request(snapshot)
     if requested:
@@ -180,7 +245,9 @@ def _start_due(
     if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.continuous):
         return [], replace(ready, message=_waiting_message(snapshot, open_now))
     if open_now and spec.concurrency_policy is ConcurrencyPolicy.REPLACE:
-        return _cancel_running(snapshot, open_now, now), ready
+        running = (each[-1] for each in open_now if each[-1].status.result is None)
+        reason = "cancelled to start the next run (concurrencyPolicy Replace)"
+        return [write_outcome(snapshot, each, Ended(Result.CANCELLED, reason), now) for each in running], ready
     if len(open_now) >= MAX_ACTIVE:
         return [], replace(ready, message=f"{len(open_now)} runs are active; the next one waits for one of them to end")
     actions: list[Action] = list(_missed_events(snapshot, slots, "")) if not requested and slots.missed else []
@@ -196,17 +263,15 @@ def is_new_request(snapshot: Snapshot) -> bool:
     return slot_of_request(request) not in used_slots(snapshot)
 
 
-def _waiting_message(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> str:
-    """Which recurrence the next one waits for, and why."""
-    latest = open_now[0].latest
+def _waiting_message(snapshot: Snapshot, open_now: tuple[Attempts, ...]) -> str:
+    latest = open_now[0][-1]
     continuous = snapshot.job.spec.continuous
     given = snapshot.recurrences_option or "spec.continuous"
     why = f"{given} has one run at a time" if continuous else "spec.concurrencyPolicy is Forbid"
-    return f"the next run waits for recurrence {open_now[0].index} ({latest.metadata.name}) to end, because {why}"
+    return f"the next run waits for recurrence {latest.spec.index} ({latest.metadata.name}) to end, because {why}"
 
 
 def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
-    """Why the due slot is skipped; None if it may still start."""
     spec = snapshot.job.spec
     if slots.due is None or spec.continuous:
         # A job without a calendar cannot be late: it starts as soon as possible.
@@ -216,12 +281,6 @@ def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
     if deadline is not None and late > timedelta(seconds=deadline):
         return f"it is later than startingDeadlineSeconds ({deadline} s)"
     return None
-
-
-def _cancel_running(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> list[Action]:
-    running = (each.latest for each in open_now if each.latest.status.result is None)
-    reason = "cancelled to start the next run (concurrencyPolicy Replace)"
-    return [cancel_attempt(snapshot, each, reason, now) for each in running]
 
 
 def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[EmitEvent]:
@@ -238,6 +297,5 @@ def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[Em
 
 
 def _event_once(snapshot: Snapshot, reason: str, text: str) -> Iterator[EmitEvent]:
-    """An event, unless a condition of the job gives this reason already."""
     if not any(each.reason == reason for each in snapshot.job.status.conditions):
         yield EmitEvent(True, reason, f"{snapshot.job.metadata.full_name}: {text}")

@@ -18,19 +18,16 @@ from wattloop_operator.domain.names import slot_of_request
 from wattloop_operator.domain.quantities import KILOWATT_HOURS, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money_status
-from wattloop_operator.reconcile.job.advice_check import advice_checked
-from wattloop_operator.reconcile.job.history_loss import unobserved
-from wattloop_operator.reconcile.job.job_conditions import job_conditions
-from wattloop_operator.reconcile.job.job_state import job_state, run_failure
+from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_state, run_failure, unobserved
 from wattloop_operator.reconcile.job.policy_status import policy_status
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.savings_status import recent_saving, savings_of, savings_status
+from wattloop_operator.reconcile.job.savings_status import advice_checked, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
 from wattloop_operator.reconcile.learning.costs import Measure, RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import Outcome
 
 MAX_RECENT = 10
 CRASHES = frozenset(result.value for result, outcome in job_observations.OUTCOMES.items() if outcome is Outcome.CRASHED)
@@ -41,11 +38,7 @@ def job_status(
 ) -> RecurringTrainingJobStatus:
     """The current status of a job; equal to the one written before if nothing has changed.
 
-    Args:
-        snapshot: The state of the job.
-        readiness: Whether and when its next recurrence starts.
-        open_indices: Indices of its open recurrences.
-        now: The time.
+    `readiness`: whether and when its next recurrence starts.
     """
     before = snapshot.job.status
     attempts = known_attempts(snapshot)
@@ -92,7 +85,6 @@ def _started_run_request(snapshot: Snapshot) -> str | None:
 
 
 def _run_request(snapshot: Snapshot, readiness: Readiness, ended: list[RecurrenceHistory]) -> RunRequestStatus | None:
-    """What became of the run requests: the one that was processed, ended and failed last; None before the first."""
     before, request = snapshot.job.status.run_request or RunRequestStatus(), snapshot.job.spec.run_request or None
     result = _new_result_of(snapshot, request, ended)
     if result is None and request != before.ended:
@@ -112,7 +104,6 @@ def _run_request(snapshot: Snapshot, readiness: Readiness, ended: list[Recurrenc
 
 
 def _new_result_of(snapshot: Snapshot, request: str | None, ended: list[RecurrenceHistory]) -> str | None:
-    """The result of a run request's recurrence; None if it has not ended, or is in the status already."""
     before = snapshot.job.status.run_request or RunRequestStatus()
     if not request or request == before.ended:
         return None
@@ -155,7 +146,13 @@ def _learning(snapshot: Snapshot) -> str:
         ),
         None,
     )
-    other_training = _with_other_training(training_digest(snapshot), found)
+    template_digest = training_digest(snapshot)
+    image = next((each.image_digest for each in reversed(found) if each.image_digest), "")
+    other_training = sum(
+        each.template_digest not in ("", template_digest) or each.image_digest not in ("", image)
+        for each in found
+        if each.gives_epochs
+    )
     since = "" if first is None else f"; the first with the present target is of recurrence {first.recurrence}"
     parts = (
         (other_training, "{} with another image, template or training runtime count until later runs differ from them"),
@@ -167,16 +164,6 @@ def _learning(snapshot: Snapshot) -> str:
     attempts = len(found) - crashes - other_target
     texts = (text.format(f"{count} attempt(s)") for count, text in parts if count)
     return "; ".join((f"epochs to the target are learned from {attempts} attempt(s){since}", *texts))
-
-
-def _with_other_training(template_digest: str, found: tuple[Observation, ...]) -> int:
-    """Number of observations of epochs whose template or image is known to differ from the present ones."""
-    image = next((each.image_digest for each in reversed(found) if each.image_digest), "")
-    return sum(
-        each.template_digest not in ("", template_digest) or each.image_digest not in ("", image)
-        for each in found
-        if each.gives_epochs
-    )
 
 
 def _ended(histories: list[RecurrenceHistory], open_indices: frozenset[int]) -> list[RecurrenceHistory]:
@@ -212,7 +199,6 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
 
 
 def _used(snapshot: Snapshot, histories: list[RecurrenceHistory]) -> dict[str, Any]:
-    """What all attempts that have ended used; nothing before the first."""
     if not histories:
         return {}
     energy = sum(each.energy_joules for each in histories)

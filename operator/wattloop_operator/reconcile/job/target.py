@@ -1,9 +1,7 @@
 """The conditions of a job about its target: whether it is out of reach, and whether it is met at once.
 
-A target is met at once if the first evaluation of an untrained model meets it: its direction may be the wrong one. A
-loss with Maximize is at its target after one epoch, so the job trains next to nothing and reports success. The
-decision keeps the stated direction: one evaluation cannot tell a wrong direction from an easy target, and attempts
-under another direction would not compare with those before.
+If the first evaluation of an untrained model meets the target, its direction may be the wrong one. The decision keeps
+the stated direction: one evaluation cannot tell a wrong direction from an easy target.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.unreached_target import closest_arm
-from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Outcome
 
 TARGET_UNREACHABLE = "TargetUnreachable"
@@ -43,11 +40,6 @@ def target_unreachable(
     """Whether no batch size reaches the target; not before a recurrence has ended without it.
 
     An attempt with another target has reached it too if its curve has.
-
-    Args:
-        snapshot: The state of the job.
-        ended: Its recurrences that have ended.
-        records: The records of its attempts with the present target.
     """
     converted = known_attempts(snapshot).converted
     if any(record.result == Result.REACHED.value for record in records) or any(
@@ -102,12 +94,14 @@ def _is_given_up(snapshot: Snapshot) -> bool:
 
 
 def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
-    """The best metric that any attempt has evaluated, with its batch size and epochs."""
     sign = 1.0 if snapshot.job.spec.objective.target.direction is Direction.MAXIMIZE else -1.0
     known = [
         (metric, epochs, record.batch_size)
         for record in records
-        for epochs, metric in (*_points(record.curve), (record.epochs, record.metric))
+        for epochs, metric in (
+            *(() if record.curve is None else zip(record.curve.epochs, record.curve.metrics, strict=True)),
+            (record.epochs, record.metric),
+        )
         if metric is not None
     ]
     if not known:
@@ -117,17 +111,12 @@ def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> st
 
 
 def _easier_threshold(snapshot: Snapshot) -> str:
-    """The threshold that would be reached, and with which configuration."""
     context = decision_context(snapshot, next_index(snapshot), 0)
     closest = closest_arm(context, range(len(context.space)))
     if closest is None:
         return ""
     chosen = context.space.configurations[closest.arm]
     return f"; a threshold of {closest.threshold:.12g} would be reached, at the lowest cost with batch size {chosen}"
-
-
-def _points(curve: MetricCurve | None) -> Iterable[tuple[float, float]]:
-    return () if curve is None else zip(curve.epochs, curve.metrics, strict=True)
 
 
 def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
@@ -140,7 +129,13 @@ def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, 
     latest = max(met, key=lambda each: each.order, default=None)
     if latest is None or latest.progress.curve is None:
         return
-    if any(_was_trained_to(each, target) for each in known_attempts(snapshot).records):
+    if any(
+        (
+            not (each.curve is None or each.target != target.run_target or each.result != Result.REACHED.value)
+            and (_beyond(each.curve.metrics[0], target) < 0)
+        )
+        for each in known_attempts(snapshot).records
+    ):
         return
     curve, threshold = latest.progress.curve, float(target.threshold)
     epochs, metric = curve.epochs[0], curve.metrics[0]
@@ -172,13 +167,6 @@ def _met_at_once(recurrence: TrainingAttempt, target: Target) -> bool:
     # One that trains for one epoch is evaluated at its end alone, as one whose first evaluation is late.
     is_early = progress.curve.epochs[0] <= 1 < recurrence.spec.max_epochs
     return beyond >= 0 if is_early else beyond > FAR * abs(float(target.threshold))
-
-
-def _was_trained_to(record: ObservationRecord, target: Target) -> bool:
-    """Whether an attempt reached this target after a first evaluation that missed it."""
-    if record.curve is None or record.target != target.run_target or record.result != Result.REACHED.value:
-        return False
-    return _beyond(record.curve.metrics[0], target) < 0
 
 
 def _beyond(metric: float, target: Target) -> float:

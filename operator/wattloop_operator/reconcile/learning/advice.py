@@ -19,7 +19,7 @@ from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import default_cost
-from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_operator.reconcile.learning.job_observations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import (
     highest_measurement,
     selected_measurement,
@@ -67,14 +67,7 @@ def advice_text(found: NextRecurrence) -> str:
 def expected_saving(
     snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
 ) -> tuple[Estimate | None, list[str]]:
-    """The expected saving of a decision in percent, and what of it was not measured.
-
-    Args:
-        snapshot: The state of the job.
-        context: What was decided from.
-        decision: The decision.
-        arms: Estimates of the cost of the configurations.
-    """
+    """The expected saving of a decision in percent, and what of it was not measured."""
     size, limit = _size_effect(snapshot, context, decision, arms), _limit_effect(snapshot, decision)
     unknown = [text for _, text in (size, limit) if text]
     if size[0] is None or limit[0] is None:
@@ -93,7 +86,6 @@ def expected_saving(
 def _size_effect(
     snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
 ) -> tuple[LogRatio | None, str]:
-    """Cost of the advised batch size and parameters relative to the default ones, and what of it was not measured."""
     chosen, default_size = decision.configuration, default_configuration(snapshot.job.spec)
     default = default_cost(snapshot)
     if default is None:
@@ -105,7 +97,13 @@ def _size_effect(
     if arm is None or base is None:
         return None, f"the cost of batch size {chosen}: {ONE_RUN} of it makes it known"
     ratio = arm.mean - base.mean
-    if _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
+    if any(
+        context.arm_of(each) == context.space.arm(decision.batch_size, decision.parameters)
+        and each.outcome is Outcome.REACHED
+        and not (each.from_other_job or each.other_target)
+        and equal_or_unknown(each.gpu_model, context.gpu_model)
+        for each in context.observations
+    ):
         return LogRatio(ratio, math.hypot(arm.sd, base.sd)), ""
     # The error of an arm that never ran contains that of the level of those that did.
     text = f"batch size {chosen}, whose cost is expected from the model: none of its runs reached the target"
@@ -161,13 +159,3 @@ def _log_cost(arm: Arm | None) -> LogRatio | None:
     if arm is None or arm.mean_log_sd is None or not arm.mean_cost_joules or math.isinf(arm.mean_cost_joules):
         return None
     return LogRatio(math.log(arm.mean_cost_joules) - arm.mean_log_sd**2 / 2, arm.mean_log_sd)
-
-
-def _has_reached(context: DecisionContext, arm: int) -> bool:
-    return any(
-        context.arm_of(each) == arm
-        and each.outcome is Outcome.REACHED
-        and not (each.from_other_job or each.other_target)
-        and equal_or_unknown(each.gpu_model, context.gpu_model)
-        for each in context.observations
-    )

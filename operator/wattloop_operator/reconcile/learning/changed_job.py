@@ -1,16 +1,8 @@
-"""What earlier attempts still say after their job has changed.
+"""What earlier attempts still say after their job has changed (docs/decisions/reconcile.md, "A changed job").
 
-An attempt with another target still gives the cost of an epoch. If its target had the same metric and
-direction, the curve of the metric also says when the attempt reached the present target, or that it
-takes more epochs. A policy without a model of bounds gets no such attempts: it would give up a batch
-size for having stopped at an easier target. A crash counts only while the job has the template that
-crashed, so that a corrected template, or another image in it, frees a job whose batch sizes all
-crashed. What the user forgot by `spec.learnSince` says nothing.
-
-An attempt that begins with a trained model needs fewer epochs than one that begins without, at every batch size. So
-warm and cold starts are two trainings, like two templates: the digest that distinguishes attempts differs, the
-epochs of one count for the other only until they are found to differ, and its crashes do not count. The same holds
-for a training runtime that has changed, of which a TrainJob takes what its template does not have.
+An attempt with another target still gives the cost of an epoch, and by its curve perhaps the epochs to the present
+target. A crash counts only while the job has the template that crashed. What the user forgot by `spec.learnSince` says
+nothing. Warm and cold starts, and two training runtimes, are two trainings, as two templates are.
 """
 
 from __future__ import annotations
@@ -50,13 +42,10 @@ class KnownAttempts:
 
     Attributes:
         records: The records of all outcomes, ordered by (recurrence, attempt).
-        profiles: All power profiles.
         kept: The records that the user did not forget, in the same order.
         observations: The observations of those attempts that count, in the same order.
         converted: Those observations that are of attempts with another target, converted to the
             present one by the attempts' curves.
-        of_source: See `source_observations`.
-        target: The job's present target.
     """
 
     records: tuple[ObservationRecord, ...]
@@ -155,7 +144,6 @@ class _PresentTraining(NamedTuple):
     """What a job trains now, by which its earlier attempts are judged.
 
     Attributes:
-        target: Its target.
         template_digest: Digest of its template, its training runtime and its kind of start.
         converts: Whether the policy uses attempts with another target, converted to this one.
     """
@@ -172,7 +160,6 @@ def _present_training(snapshot: Snapshot) -> _PresentTraining:
 
 @once_per_record
 def _counted(record: ObservationRecord, present: _PresentTraining) -> Observation | None:
-    """What an attempt of a job says about its next one; None if nothing."""
     observation = observation_of(record, False)
     if observation is None:
         return None
@@ -188,7 +175,6 @@ def _counted(record: ObservationRecord, present: _PresentTraining) -> Observatio
 
 @once_per_record
 def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observation | None:
-    """What an attempt of another job says about a job that learns from it; None if nothing."""
     observation = observation_of(record, True)
     if observation is None or observation.outcome is Outcome.CRASHED:
         return None
@@ -198,7 +184,6 @@ def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observat
 
 
 def _converted(record: ObservationRecord, observation: Observation, present: _PresentTraining) -> Observation | None:
-    """What an attempt with another target says of a job's present one; None if nothing."""
     before, target = record.target, present.target
     if not present.converts or (before.metric, before.maximize) != (target.metric, target.maximize):
         return None
@@ -217,9 +202,7 @@ def training_digest(snapshot: Snapshot, *, warm_start: bool | None = None) -> st
     A runtime that is not known is no change: the digest is that of the latest attempt that has ended. Nothing is
     decided with it.
 
-    Args:
-        snapshot: The state of the job.
-        warm_start: Whether it begins with that; None: as the next attempt does.
+    `warm_start`: whether it begins with that; None: as the next attempt does.
     """
     spec = snapshot.job.spec
     digest = spec.template.digest

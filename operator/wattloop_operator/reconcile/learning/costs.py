@@ -15,14 +15,14 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
-from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
+from wattloop_operator.reconcile.learning.job_observations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import RunCost
 from wattloop_planner.observations import Outcome
 
 if TYPE_CHECKING:
-    from wattloop_planner.bandit.run_costs import PaidAttempt, RunCosts
+    pass
 
 # Attempts in mode Advise whose mean epoch cost is that of the default configuration.
 MAX_ADVISE_ATTEMPTS = 10
@@ -43,9 +43,7 @@ class Measure(StrEnum):
     ) -> tuple[Sequence[ObservationRecord], float, float]:
         """The records, and the weight of energy with which a cost, divided by the last value, is this measure.
 
-        Args:
-            records: The records.
-            eta: The job's weight of energy in the cost, 0 to 1.
+        `eta`: the job's weight of energy in the cost, 0 to 1.
         """
         if self is not Measure.TIME:
             return records, 1.0 if self is Measure.ENERGY else eta, 1.0
@@ -66,7 +64,6 @@ class RecurrenceHistory:
     """The recorded attempts of one recurrence.
 
     Attributes:
-        index: Index of the recurrence.
         records: Its attempts, ordered; at least one.
     """
 
@@ -109,9 +106,7 @@ def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory
 def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
     """Cost of an attempt; None if it never had a GPU, or if its energy or time is not known.
 
-    Args:
-        record: The attempt.
-        eta: Weight of energy against time, 0 to 1.
+    `eta`: weight of energy against time, 0 to 1.
     """
     return measured_cost(eta, record.max_power_watts, record.energy_joules, record.time_seconds)
 
@@ -163,11 +158,7 @@ def default_cost_of(
 ) -> RunCost | None:
     """Expected cost in joules of one recurrence in the default configuration.
 
-    Args:
-        records: Of one job and one target, ordered by (recurrence, attempt).
-        profiles: Of the same job.
-        default: The job's default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
+    `records`: of one job and one target, ordered by (recurrence, attempt). `eta`: weight of energy in the cost, 0 to 1.
     """
     # Here, because it needs NumPy, which an operator without costs does not.
     from wattloop_planner.bandit.run_costs import PaidAttempt, RunCosts  # noqa: PLC0415
@@ -182,7 +173,15 @@ def default_cost_of(
     if not of_default:
         return None
     costs, gpus = RunCosts((attempt for _, attempt in known), eta), job_observations.latest_gpus(records)
-    epoch_cost = _advised_epoch_joules(costs, of_default, gpus)
+    latest = [
+        attempt
+        for record, attempt in of_default
+        if record.decision_kind == DecisionKind.ADVISE.value
+        and (record.gpu_product, record.gpu_count) == gpus
+        and attempt.observation.outcome is not Outcome.CRASHED
+    ][-MAX_ADVISE_ATTEMPTS:]
+    epochs = sum(each.observation.epochs for each in latest)
+    epoch_cost = sum(costs.epochs_joules(each) for each in latest) / epochs if epochs else None
     if epoch_cost is None:
         profile = applicable_profile(records, profiles, default.batch_size)
         searched = not all(has_parameters_of(record, default) for record in records)
@@ -199,21 +198,3 @@ def default_cost_of(
 def _configuration(record: ObservationRecord, default: Configuration) -> Configuration:
     """What an attempt ran. One without a value of a parameter had its default."""
     return default if ran(record, default) else Configuration(record.batch_size, record.parameters)
-
-
-def _advised_epoch_joules(
-    costs: RunCosts, of_default: Sequence[tuple[ObservationRecord, PaidAttempt]], gpus: tuple[str, int]
-) -> float | None:
-    """Mean cost of an epoch over the latest attempts in mode Advise on these GPUs; None without any.
-
-    These attempts ran the default configuration itself.
-    """
-    latest = [
-        attempt
-        for record, attempt in of_default
-        if record.decision_kind == DecisionKind.ADVISE.value
-        and (record.gpu_product, record.gpu_count) == gpus
-        and attempt.observation.outcome is not Outcome.CRASHED
-    ][-MAX_ADVISE_ATTEMPTS:]
-    epochs = sum(each.observation.epochs for each in latest)
-    return sum(costs.epochs_joules(each) for each in latest) / epochs if epochs else None

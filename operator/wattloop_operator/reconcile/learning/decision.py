@@ -34,8 +34,7 @@ from wattloop_operator.reconcile.learning.changed_job import (
 )
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
-from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
-from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
+from wattloop_operator.reconcile.learning.job_observations import known_records, parameters_of, sorted_values
 from wattloop_operator.reconcile.learning.power_profiles import (
     must_be_measured_again,
     selected_measurement,
@@ -61,10 +60,7 @@ class Attempt:
     """An attempt to decide.
 
     Attributes:
-        index: Index of the recurrence.
         attempt: Index of the attempt within it.
-        slot: The slot that the recurrence is started for.
-        scheduled: When it was due.
     """
 
     index: int
@@ -75,12 +71,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Prescribed:
-    """A configuration that an attempt must run.
-
-    Attributes:
-        configuration: The configuration.
-        reason: Why, as a sentence for the user.
-    """
+    """A configuration that an attempt must run."""
 
     configuration: Configuration
     reason: str
@@ -118,7 +109,6 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
 
 
 def _disrupted_before(snapshot: Snapshot, index: int, attempt: int) -> int:
-    """How many earlier attempts of the recurrence were disrupted."""
     if not attempt:
         return 0
     earlier = (each for each in known_records(snapshot) if each.recurrence == index and each.attempt < attempt)
@@ -195,7 +185,6 @@ def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configu
 
 
 def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, float]]:
-    """Name and settings of a job's policy, for `policy_named`."""
     if spec.mode is Mode.FIXED:
         return "default", {"max_cost_ratio": MAX_COST_RATIO}
     if spec.batch_size.policy is PolicyName.ZEUS:
@@ -207,10 +196,7 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
 def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingAttempt:
     """Decide one attempt.
 
-    Args:
-        snapshot: The state of the job.
-        attempt: The attempt.
-        prescribed: A configuration to run instead of the policy's choice, if the job still offers it.
+    `prescribed`: a configuration to run instead of the policy's choice, if the job still offers it.
 
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
@@ -236,7 +222,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
             max_epochs=spec.objective.max_epochs,
             target=spec.objective.target.of_attempt,
             learning_rate_scale=learning_rate_scale(spec, decision.batch_size, snapshot.devices),  # type: ignore[arg-type]  # validated
-            stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
+            stop_cost_joules=None if decision.stop_cost_joules is None else plausible_cost(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
             reporting=spec.reporting,
@@ -251,11 +237,6 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
 
 def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decision) -> NextRecurrence:
     """What would be decided for the first attempt of a recurrence that does not exist yet; in mode Advise, the advice.
-
-    Args:
-        snapshot: The state of the job.
-        context: What the recurrence would be decided from.
-        chosen: What the job's policy decides from it.
 
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
@@ -293,7 +274,6 @@ def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decisi
 def _expected_costs(
     snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: tuple[Arm, ...]
 ) -> tuple[float | None, float | None, float | None]:
-    """Expected cost of a decision with the ends of its interval; None if it is not known."""
     for each in arms:
         if each.configuration == decision.configuration:
             return each.mean_cost_joules, each.low_cost_joules, each.high_cost_joules
@@ -339,10 +319,7 @@ def _decision(
 ) -> tuple[DecisionKind, Decision]:
     """The decision to carry out, and its kind.
 
-    Args:
-        snapshot: The state of the job.
-        context: What is decided from.
-        chosen: What the job's policy decides from it; None: the policy is asked if it is needed.
+    `chosen`: what the job's policy decides from it; None: the policy is asked if it is needed.
     """
     spec = snapshot.job.spec
     if spec.mode is Mode.ADVISE:
@@ -366,7 +343,6 @@ def _decision(
 
 
 def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision | None) -> Decision:
-    """The default configuration, with the advice as its reason."""
     try:
         decision = policy_named("default").decide(context)
     except NoFeasibleArmError:
@@ -393,11 +369,6 @@ def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingAttempt | None
         return decide(snapshot, Attempt(0, 0, SAMPLE_SLOT, now))
     except NoFeasibleArmError:
         return None
-
-
-def _cost_limit(stop_cost_joules: float | None) -> float | None:
-    """The cost to stop at; None if no run can cost that much."""
-    return None if stop_cost_joules is None else plausible_cost(stop_cost_joules)
 
 
 def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
@@ -428,10 +399,7 @@ def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices
 
     It follows what is trained: both batch sizes rounded as the training rounds them for its devices.
 
-    Args:
-        spec: The job's spec.
-        batch_size: The decided batch size.
-        devices: GPUs that share a global batch; 0 if there are none or if that is not known.
+    `devices`: GPUs that share a global batch; 0 if there are none or if that is not known.
     """
     sizes = spec.batch_size
     shared = devices if devices and sizes.scope is BatchSizeScope.GLOBAL else 1
@@ -447,7 +415,6 @@ def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices
 
 
 def _power_limit_of(snapshot: Snapshot, kind: DecisionKind, decision: Decision) -> tuple[int | None, bool]:
-    """The power limit to set for a decision, and whether its attempt measures limits."""
     if kind is DecisionKind.ADVISE:
         return None, False
     limit_watts, profile = _power_limit(snapshot, decision.batch_size)
@@ -455,7 +422,6 @@ def _power_limit_of(snapshot: Snapshot, kind: DecisionKind, decision: Decision) 
 
 
 def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:
-    """The power limit to set, and whether limits must be measured for lack of a profile that applies."""
     power = snapshot.job.spec.power
     if power.mode is PowerMode.FIXED:
         return power.watts, False

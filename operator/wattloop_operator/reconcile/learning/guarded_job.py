@@ -13,7 +13,7 @@ from wattloop_operator.api.objective import Direction
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
-from wattloop_operator.reconcile.learning.policy_configurations import configuration_of, default_configuration
+from wattloop_operator.reconcile.learning.job_observations import configuration_of, default_configuration
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, WINDOW, GuardResult, Shortfall, guard_result
 

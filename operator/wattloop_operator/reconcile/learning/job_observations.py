@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     TrainingRecurrence,
@@ -35,7 +36,8 @@ from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
 from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usage
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points, holds_chosen
-from wattloop_operator.reconcile.learning.resumed_training import is_resumed
+from wattloop_planner.bandit.configuration import Configuration, Parameter
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
 
 OUTCOMES = {
@@ -51,6 +53,8 @@ OUTCOMES = {
     Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
 }
 MIN_MEASUREMENTS = 2
+# Some libraries write epochs with two decimals.
+SAME_EPOCH = 0.01
 
 
 @once_per_snapshot
@@ -101,12 +105,7 @@ def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]
 
 
 def late_usage_of(recurrence: TrainingAttempt, record: ObservationRecord) -> LateUsage | None:
-    """The usage of a recurrence that agents reported after its outcome; None if there is none.
-
-    Args:
-        recurrence: The recurrence.
-        record: What the store has of it, with the usage as it was known when the outcome was written.
-    """
+    """The usage of a recurrence that agents reported after its outcome; None if there is none."""
     spec, usage = recurrence.spec, recurrence.status.usage
     if usage is None:
         return None
@@ -119,9 +118,7 @@ def late_usage_of(recurrence: TrainingAttempt, record: ObservationRecord) -> Lat
 def record_of(recurrence: TrainingAttempt, before: Sequence[ObservationRecord] = ()) -> ObservationRecord:
     """The record of an ended attempt.
 
-    Args:
-        recurrence: The attempt.
-        before: Records of the job, of which those of the same recurrence are its earlier attempts.
+    `before`: records of the job, of which those of the same recurrence are its earlier attempts.
     """
     spec, status = recurrence.spec, recurrence.status
     if status.result is None:
@@ -166,7 +163,15 @@ def record_of(recurrence: TrainingAttempt, before: Sequence[ObservationRecord] =
         probe_energy_joules=None if progress.probes is None else float(progress.probes.energy_joules),
         probe_time_seconds=None if progress.probes is None else float(progress.probes.time_seconds),
         measures_power_limits=spec.profile_power_limits,
-        resumed=is_resumed(progress.curve, _earlier_attempts(spec, before)),
+        resumed=progress.curve is not None
+        and any(
+            each.curve is not None
+            and (
+                progress.curve.epochs[0] > each.curve.epochs[0] + SAME_EPOCH
+                or _goes_on_from(progress.curve, each.curve)
+            )
+            for each in _earlier_attempts(spec, before)
+        ),
         target_metric=spec.target.metric,
         target_direction=spec.target.direction.value,
         target_threshold=float(spec.target.threshold),
@@ -267,9 +272,7 @@ def observations(records: Iterable[ObservationRecord]) -> tuple[Observation, ...
 def observation_of(record: ObservationRecord, from_other_job: bool) -> Observation | None:
     """The observation of an informative outcome whose energy is the attempt's alone; None of others.
 
-    Args:
-        record: The record of the attempt.
-        from_other_job: Whether another job learns from it.
+    `from_other_job`: whether another job learns from it.
     """
     outcome = OUTCOMES.get(Result(record.result))
     if outcome is None:
@@ -319,3 +322,41 @@ def _limit_watts(recurrence: TrainingAttempt) -> float | None:
         return None
     limit = recurrence.spec.power_limit_watts if progress == Progress() else progress.power_limit_watts
     return None if limit is None else float(limit)
+
+
+def _goes_on_from(curve: MetricCurve, before: MetricCurve) -> bool:
+    """Whether its first evaluation is nearer to the last one of the earlier attempt than to the first."""
+    first, last = before.metrics[0], before.metrics[-1]
+    return abs(curve.metrics[0] - last) < abs(curve.metrics[0] - first)
+
+
+def parameters_of(spec: RecurringTrainingJobSpec) -> tuple[Parameter, ...]:
+    """The further parameters of a job."""
+    return tuple(Parameter(each.name, each.candidates, each.default) for each in spec.parameters)
+
+
+def default_values(spec: RecurringTrainingJobSpec) -> dict[str, str]:
+    """Default of each further parameter."""
+    return {each.name: each.default for each in spec.parameters}
+
+
+def default_configuration(spec: RecurringTrainingJobSpec) -> Configuration:
+    """The configuration that runs first, and that savings are relative to."""
+    return Configuration(spec.batch_size.default, tuple(default_values(spec).items()))
+
+
+def configuration_of(
+    spec: RecurringTrainingJobSpec, batch_size: int, values: Iterable[tuple[str, str]]
+) -> Configuration | None:
+    """The configuration of an attempt, with the parameters in the order of the job.
+
+    `values`: its values of further parameters; one without a value had its default.
+
+    Returns:
+        None if the job no longer has one of the parameters.
+    """
+    given = dict(values)
+    defaults = default_values(spec)
+    if not given.keys() <= defaults.keys():
+        return None
+    return Configuration(batch_size, tuple((name, given.get(name, default)) for name, default in defaults.items()))

@@ -1,11 +1,9 @@
 """What a job saved against its default configuration: the one definition that all views show.
 
 The saving of a recurrence is the expected cost of the default configuration (`default_cost_of`) less what all its
-attempts cost. The paid costs are measured, so the interval is that of the default's expected cost. Energy and time are
-compared in the same way, each with what the default is expected to use or to take (`Measure`). A run of the default
-configuration is the baseline and saves nothing, whatever chance makes of it. Runs that try a configuration or measure
-power limits are what learning cost; the saving of a job includes them. A recurrence that missed its target
-delivered nothing, so it saved nothing: what its trials cost is a cost of learning.
+attempts cost; its interval is that of the expected cost. A run of the default saves nothing, whatever chance makes of
+it. Runs that try a configuration or measure power limits, and recurrences that missed their target, are what learning
+cost; the saving of a job includes them.
 """
 
 from __future__ import annotations
@@ -54,9 +52,6 @@ class RecurrenceSaving:
     """One recurrence, compared with the default configuration.
 
     Attributes:
-        index: Its index.
-        purpose: What it ran for.
-        reached: Whether it reached the target.
         of_default: Whether all its attempts ran the default batch size and parameters.
         paid: Cost, energy in joules or time in seconds of all its attempts; None if that of one is not known.
         lost: What of it was without result: of attempts with another configuration, if it missed the target.
@@ -87,7 +82,6 @@ class JobSavings:
     Attributes:
         default: What a recurrence in the default configuration is expected to cost, to use in joules, or to take in
             seconds; None if not known yet.
-        recurrences: The recurrences, by rising index.
         outdated: Whether it is not known because the cost of an epoch has changed since that configuration ran.
         since: Index of the first recurrence of which an epoch of that configuration costs what it costs now.
     """
@@ -214,15 +208,8 @@ def job_savings(
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
 
-    Args:
-        records: Records of the job, ordered by (recurrence, attempt).
-        profiles: Its power profiles.
-        target: The target; recurrences with another one are not compared.
-        configuration: The default configuration.
-        eta: The job's weight of energy in the cost, 0 to 1.
-        default: What that configuration costs by the same measure, and which recurrences are compared with it.
-        measure: What is compared.
-        left_out: Indices of recurrences that have not ended.
+    `records`: records of the job, ordered by (recurrence, attempt). `target`: the target; recurrences with another one
+    are not compared. `eta`: the job's weight of energy in the cost, 0 to 1.
     """
     purposes = _Purposes(profiles, configuration)
     compared = []
@@ -293,7 +280,6 @@ def _key(record: ObservationRecord) -> tuple[int, str, int]:
 
 
 def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
-    """Number of recurrences that reached the target, and what was paid for all of them."""
     count, paid = 0, 0.0
     for each in recurrences:
         if each.is_compared:

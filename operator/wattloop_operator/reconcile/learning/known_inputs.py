@@ -19,12 +19,7 @@ from wattloop_operator.reconcile.learning.job_observations import known_profiles
 
 
 def inputs_of(snapshot: Snapshot, decided: TrainingAttempt) -> StoredDecision:
-    """What an attempt is decided from.
-
-    Args:
-        snapshot: The state of the job at the decision.
-        decided: The attempt that was decided from it.
-    """
+    """What an attempt is decided from."""
     index = decided.spec.index
     used = (each for each in snapshot.recurrences if each.status.result is None or each.spec.index == index)
     source, source_records = snapshot.source_job, snapshot.source_records
@@ -50,14 +45,7 @@ def snapshot_of(
     source_records: Sequence[ObservationRecord],
     policies: PolicyCache,
 ) -> Snapshot:
-    """The state of a job at a decision, as far as the decision depends on it.
-
-    Args:
-        inputs: What was kept of it.
-        records: The records that were known then.
-        source_records: Those of the job that it learned from.
-        policies: See `Snapshot`.
-    """
+    """The state of a job at a decision, as far as the decision depends on it."""
     return Snapshot(
         job=inputs.job,
         recurrences=inputs.recurrences,
@@ -78,11 +66,6 @@ def records_then(
     """The job's records that were known at a decision; None if some are not there any more.
 
     Every attempt that was decided before had ended, or was in flight.
-
-    Args:
-        inputs: What was kept of the decision.
-        records: All records of the job.
-        decided_later: The attempts that were decided at the same time or later.
     """
     in_flight = {each.order for each in inputs.recurrences if each.status.result is None}
     known = tuple(each for each in records if each.order not in in_flight and each.order not in decided_later)
@@ -92,12 +75,7 @@ def records_then(
 def source_records_then(
     inputs: StoredDecision, records: Sequence[ObservationRecord]
 ) -> tuple[ObservationRecord, ...] | None:
-    """The records of the job that a decision learned from; None if they cannot be told from later ones.
-
-    Args:
-        inputs: What was kept of the decision.
-        records: All records of that job.
-    """
+    """The records of the job that a decision learned from; None if they cannot be told from later ones."""
     source = inputs.source_records
     known = () if source is None else tuple(each for each in records if each.order <= source.last)
     return known if len(known) == (0 if source is None else source.count) else None

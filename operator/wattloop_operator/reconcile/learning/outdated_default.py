@@ -1,13 +1,8 @@
 """Which recurrences the default configuration can be compared with, and whether it ran too long ago for any.
 
-A policy that has found a cheaper configuration may never run the default again. What it cost on the data of the first
-night says nothing of a saving on those of today. Configurations that ran several times since show the change.
-
-Where the default did run again since a change, what it costs on the data of today says nothing of the recurrences
-before it.
-
-Short epochs are not measured apart from the start of a run. Then whole runs of the default are compared with those of
-as many epochs. Those of other configurations are not: the first of each fills caches.
+What the default cost on the data of the first night says nothing of a saving on those of today, nor the other way
+round. Configurations that ran several times show a change. Short epochs are not measured apart from the start of a run:
+then whole runs of as many epochs are compared.
 """
 
 from __future__ import annotations
@@ -60,12 +55,8 @@ def comparable_default(
 ) -> ComparableDefault:
     """The default configuration of a job and the recurrences that it can be compared with.
 
-    Args:
-        records: Of one job and one target, ordered by (recurrence, attempt).
-        profiles: Of the same job.
-        default: The job's default configuration.
-        eta: The job's weight of energy in the cost, 0 to 1.
-        measure: What is compared. Which recurrences are is the same for each: the cost decides it.
+    `records`: of one job and one target, ordered by (recurrence, attempt). `eta`: the job's weight of energy in the
+    cost, 0 to 1. `measure`: what is compared. Which recurrences are is the same for each: the cost decides it.
     """
     known = known_epoch_costs(records, default, eta)
     since = first_comparable(known, default)
@@ -84,10 +75,7 @@ def known_epoch_costs(records: Sequence[ObservationRecord], default: Configurati
 
     That of the default is known from a whole run, too, its start included.
 
-    Args:
-        records: Ordered by (recurrence, attempt), as the result is.
-        default: The job's default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
+    `eta`: weight of energy in the cost, 0 to 1.
     """
     costs = (
         (record, _log_epoch_cost(record, eta)) for record in records if _shows_epochs(record) or ran(record, default)
@@ -96,12 +84,7 @@ def known_epoch_costs(records: Sequence[ObservationRecord], default: Configurati
 
 
 def is_default_outdated(known: EpochCosts, default: Configuration) -> bool:
-    """Whether the cost of an epoch has changed since the default configuration ran last, or with that run.
-
-    Args:
-        known: The costs of one job and one target.
-        default: The job's default configuration.
-    """
+    """Whether the cost of an epoch has changed since the default configuration ran last, or with that run."""
     since: dict[object, list[float]] = {}
     for record, cost in known:
         if ran(record, default):
@@ -137,12 +120,7 @@ def _has_changed_with_latest(known: EpochCosts, default: Configuration) -> bool:
 
 
 def first_comparable(known: EpochCosts, default: Configuration) -> int:
-    """Index of the first recurrence since which epochs have cost what they did when the default ran last; else 0.
-
-    Args:
-        known: The costs of one job and one target.
-        default: The job's default configuration.
-    """
+    """Index of the first recurrence since which epochs have cost what they did when the default ran last; else 0."""
     latest = max((record.recurrence for record, _ in known if ran(record, default)), default=-1)
     runs: dict[tuple[object, ...], list[tuple[int, float]]] = {}
     for record, cost in known:
@@ -177,7 +155,6 @@ def _conditions(record: ObservationRecord) -> tuple[object, ...]:
 
 
 def _shows_epochs(record: ObservationRecord) -> bool:
-    """Whether an epoch was measured apart from the start."""
     return record.epoch_energy_joules is not None and record.epoch_time_seconds is not None
 
 

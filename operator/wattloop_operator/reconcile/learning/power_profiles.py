@@ -1,11 +1,7 @@
 """Which power profile applies to the next attempt, which limit is chosen from it, and when limits are measured again.
 
-A profile applies to a batch size with all values of further parameters: most parameters do not change an
-epoch, and measuring the limits for each combination would cost more than it saves.
-
-The image of an attempt is not known before it runs, because a tag may have moved. So the image of the
-job's latest attempt is assumed. Without a profile of that image, the one of the latest other image is a
-guess, which is used until an attempt shows that an epoch costs something else.
+A profile applies to a batch size with all values of further parameters, and to the image of the job's latest attempt.
+Without one of that image, that of the latest other image is used until an epoch shows to cost something else.
 """
 
 from __future__ import annotations
@@ -42,10 +38,7 @@ def applicable_profile(
 
     Of several, it is the one whose image ran last.
 
-    Args:
-        records: The job's records, ordered by (recurrence, attempt).
-        profiles: The job's profiles.
-        batch_size: The batch size.
+    `records`: the job's records, ordered by (recurrence, attempt).
 
     Returns:
         None if there is none.
@@ -71,16 +64,17 @@ def must_be_measured_again(
     an image that changes every night causes a number of measurements that grows with the logarithm of
     the number of attempts.
 
-    Args:
-        records: The job's records, ordered by (recurrence, attempt).
-        profiles: The job's profiles.
-        profile: The result of `applicable_profile`.
+    `records`: the job's records, ordered by (recurrence, attempt).
     """
     images = [record.image_digest for record in records if record.image_digest is not None]
     if not profile.key.image_digest or not images or images[-1] == profile.key.image_digest:
         return False
     known = {each.key.image_digest for each in profiles if _same_configuration(each, profile)}
-    compared = [(record, differs) for record in records if (differs := _differs(record, profile)) is not None]
+    compared = [
+        (record, differs)
+        for record in records
+        if (differs := (None if record.image_digest is None else differs_from(profile, record))) is not None
+    ]
     differing = [record for record, differs in compared if differs and record.image_digest not in known]
     count = len(differing)
     is_latest = bool(differing) and differing[-1] is compared[-1][0]
@@ -92,17 +86,8 @@ def _same_configuration(one: PowerProfileRecord, other: PowerProfileRecord) -> b
     return (a.batch_size, a.gpu_product, a.gpu_count) == (b.batch_size, b.gpu_product, b.gpu_count)
 
 
-def _differs(record: ObservationRecord, profile: PowerProfileRecord) -> bool | None:
-    """As `differs_from`; None also if the image of the attempt is not known."""
-    return None if record.image_digest is None else differs_from(profile, record)
-
-
 def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool | None:
     """Whether the epochs of an attempt cost something else than the profile says.
-
-    Args:
-        profile: The profile.
-        record: The attempt.
 
     Returns:
         None if they cannot be compared.
@@ -127,14 +112,7 @@ def best_limit(
     points: Iterable[ProfilePoint | LimitMeasurement | PowerMeasurement],
     gpus: int,
 ) -> MeasuredLimit:
-    """The measurement of one epoch at the limit that a job's selector chooses.
-
-    Args:
-        power: How the job chooses its limit.
-        energy_weight_percent: Weight of energy in the cost.
-        points: Measurements at each limit, of any number of epochs.
-        gpus: Number of GPUs.
-    """
+    """The measurement of one epoch at the limit that a job's selector chooses."""
     eta, slowdown = energy_weight_percent / 100, power.max_slowdown_percent or 0
     return selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown).select(_of_one_epoch(points, gpus))
 

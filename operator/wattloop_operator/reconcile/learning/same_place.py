@@ -1,9 +1,8 @@
 """Failures at the same place: at two batch sizes they are the fault of neither.
 
-An exception such as KeyError, or a signal such as SIGSEGV, does not tell whether a batch size causes it. So the next
-attempt runs another batch size, unless this one has trained for longer with this template, or the job runs no other.
-A failure at the same place (file, line and type of the exception, or the signal) is then a mistake of the script, and
-the crash before it does not count.
+An exception or a signal does not tell whether a batch size causes it. So the next attempt runs another batch size,
+unless this one has trained for longer, or the job runs no other. A failure at the same place is then a mistake of the
+script, and the crash before it does not count.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations
-from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
-from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_operator.reconcile.learning.job_observations import default_values, known_records, sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 
 # Attempts with these results tell nothing of their batch size, for however long they have trained.
@@ -43,10 +41,6 @@ def places_before(snapshot: Snapshot, attempt: TrainingAttempt) -> frozenset[str
 def next_configuration(snapshot: Snapshot, attempt: TrainingAttempt) -> Configuration | None:
     """What the attempt after a crash at a known place runs, to find out whether its batch size is the cause.
 
-    Args:
-        snapshot: The state of the job.
-        attempt: The attempt that crashed.
-
     Returns:
         The configuration; None if the policy may choose it.
     """
@@ -62,7 +56,6 @@ def next_configuration(snapshot: Snapshot, attempt: TrainingAttempt) -> Configur
 
 
 def _most_telling(others: set[int], failed: int, attempt: TrainingAttempt) -> int:
-    """The batch size that is tried after one that failed."""
     if attempt.epochs:
         # It trains for epochs before it fails, at about the cost of the next size.
         return max((each for each in others if each < failed), default=min(others))
