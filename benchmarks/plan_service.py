@@ -35,8 +35,7 @@ from support.reporting.reporting_api import running_api
 from wattloop.commands.settings import Address
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.reporting.rate_limiters import Rate
-from wattloop_operator.reporting.report_limits import CLUSTER_RATES, ReportLimits, ReportRates
+from wattloop_operator.reporting.report_limits import CLUSTER_RATES, Rate, ReportLimits, ReportRates
 
 SPREADS_SECONDS = (10.0, 4.0, 2.0, 1.0, 0.0)
 STAGES, MICROBATCHES = 8, 32

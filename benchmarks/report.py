@@ -29,8 +29,7 @@ from wattloop.wire.training_messages import GpuEnergy, Report
 # The API with a store, as in its tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.reporting.reporting_api import running_api
-from wattloop_operator.reporting.rate_limiters import Rate
-from wattloop_operator.reporting.report_limits import ReportLimits, ReportRates
+from wattloop_operator.reporting.report_limits import Rate, ReportLimits, ReportRates
 
 GPUS = 8
 ECHO = "bare FastAPI echo"

@@ -15,8 +15,8 @@ from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.cluster.job_settings import ReportedObjects
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.reporting.progress_writer import StoredProgress
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 
 

@@ -48,17 +48,18 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.conditions[]": CONDITION,
         "fplan.status.conditions[]": CONDITION,
     },
-    "reconcile.energy.attempt_usage:cost_status": {"trec.status": "costJoules money"},
-    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status": "energy time metric"},
+    "reconcile.energy.attempt_usage:usage_status": {"trec.status": "usage costJoules money energy time metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {"trec.status.usage": "maxPowerLimitWatts"},
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
-    "reconcile.attempt.lifecycle:_write_outcome": {
-        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage "
-        "result epochs failurePlace message progress"
+    "reconcile.attempt.lifecycle:write_outcome": {
+        "trec.status": "conditions startTime completionTime result epochs failurePlace message progress",
     },
-    "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind uid"},
-    "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
+    "reconcile.attempt.lifecycle:_workload_fields": {
+        "trec.status": "workloadRef pods imageDigest",
+        "trec.status.workloadRef": "apiVersion kind uid",
+        "trec.status.pods[]": "uid node",
+    },
     "reconcile.attempt.progress_summary:summary_of": {
         "trec.status.progress": "epoch metric curve finalMetric powerWatts powerLimitWatts energyJoules timeSeconds "
         "costPercent lastReportTime"
@@ -141,7 +142,7 @@ def test_a_writer_names_its_fields(writer: str) -> None:
 
 def test_a_field_that_its_writer_does_not_name_is_found() -> None:
     fields = ["trec.status.workloadRef.apiVersion", "trec.status.workloadRef.namespace"]
-    assert fields_not_written(fields, NAMES["reconcile.attempt.lifecycle:_reference"]) == fields[1:]
+    assert fields_not_written(fields, NAMES["reconcile.attempt.lifecycle:_workload_fields"]) == fields[1:]
 
 
 def test_a_writer_that_does_not_exist_is_found() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.reporting.followed_logs import VirtualFlow, follower, interrupted
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.pod_logs import CHUNK_BYTES, GAP, MAX_BYTES_PER_SECOND
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 
 SIZE = 100 * 1000 * 1000
 EPOCHS = [

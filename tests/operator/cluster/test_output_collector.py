@@ -17,7 +17,7 @@ from wattloop_operator.cluster.output_collector import METRIC_NOT_READ, OutputCo
 from wattloop_operator.cluster.pod_logs import GAP, ContainerLog
 from wattloop_operator.domain.progress import Progress, ReportingProcess
 from wattloop_operator.reconcile.actions import EmitEvent
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 
 NAME, POD = "digits-0", "digits-0-abcde"
 PROCESS = f"uid-of-{POD}/0"

@@ -13,7 +13,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
 from wattloop_operator.cluster.pod_logs import BURST_BYTES, MAX_BYTES_PER_SECOND, MIN_LINE_BYTES, NANOSECONDS, lines_of
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 
 EPOCHS = [f"1970-01-01T00:00:0{second}.25Z epoch={second} accuracy=0.{second}\n".encode() for second in range(1, 6)]
 

@@ -10,7 +10,7 @@ import yaml
 from support.local_runs.local_runs import LocalJob
 from wattloop.commands.main import main
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.reconcile.learning.policy_configurations import default_configuration, parameters_of
+from wattloop_operator.reconcile.learning.job_observations import default_configuration, parameters_of
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "learning-rate.yaml"

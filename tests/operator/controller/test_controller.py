@@ -1,7 +1,7 @@
 """The controller's threads as the health check sees them."""
 
+import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import kopf
@@ -17,6 +17,8 @@ from wattloop_operator.controller import kopf_operator
 from wattloop_operator.controller.controller import Controller
 from wattloop_operator.controller.kopf_operator import KopfOperator
 from wattloop_operator.controller.work_queue import WorkQueue
+from wattloop_operator.telemetry.health import WatchHeartbeat
+from wattloop_operator.telemetry.operator_metrics import Metrics
 
 KINDS = ["RecurringTrainingJob", "TrainingRecurrence", "FrequencyPlan", "GPUPowerPolicy"]
 
@@ -33,14 +35,15 @@ def no_watch(request: Request) -> Watch:
     raise UnavailableError(f"{request.path}: no watch")
 
 
-def controller_of(transport: Transport, heartbeat: Callable[[str], None] = lambda _: None) -> Controller:
+def controller_of(transport: Transport, heartbeat: WatchHeartbeat | None = None) -> Controller:
+    heartbeat = heartbeat or WatchHeartbeat(KINDS)
     work_queue = WorkQueue(lambda _: None, workers=1)
     api = ClusterApi(transport)
     dispatcher = EventDispatcher(
         watched_kinds(ObjectCache()),
         enqueue=lambda _, key: work_queue.add(key),
         job_deleted=lambda *_: None,
-        heartbeat=heartbeat,
+        heartbeat=heartbeat.beat,
         all_listed=work_queue.start,
     )
     of_people = [Informer(api, no_watch, kind, dispatcher) for kind in dispatcher.kinds if kind.by_people]
@@ -51,7 +54,7 @@ def controller_of(transport: Transport, heartbeat: Callable[[str], None] = lambd
         dispatcher=dispatcher,
         api=api,
         heartbeat=heartbeat,
-        changes_missed=lambda *_: None,
+        metrics=Metrics(),
         resync_seconds=600,
     )
 
@@ -59,11 +62,12 @@ def controller_of(transport: Transport, heartbeat: Callable[[str], None] = lambd
 def test_a_controller_that_is_starting_has_no_problem() -> None:
     problems = []
 
-    def heartbeat(_: str) -> None:
-        problems.append(controller.problem() + controller.connection_problem())
-        raise StopError
+    class StoppingHeartbeat(WatchHeartbeat):
+        def beat(self, kind: str) -> None:
+            problems.append(controller.problem() + controller.connection_problem())
+            raise StopError
 
-    controller = controller_of(no_server, heartbeat)
+    controller = controller_of(no_server, StoppingHeartbeat(KINDS))
     with pytest.raises(StopError):
         controller.start()
     assert problems == [""], "the health check asks meanwhile, from another thread"
@@ -75,11 +79,11 @@ def test_the_watches_wait_until_a_starting_api_server_lists_all_kinds(
     monkeypatch.setattr(kopf_operator, "RETRY_SECONDS", 0.001)
     watching = threading.Event()
 
-    def run(*, stop_flag: threading.Event, **_: Any) -> None:
+    async def operate(*, stop_flag: threading.Event, **_: Any) -> None:
         watching.set()
-        stop_flag.wait()
+        await asyncio.to_thread(stop_flag.wait)
 
-    monkeypatch.setattr(kopf, "run", run)
+    monkeypatch.setattr(kopf, "operator", operate)
     discoveries = iter([[], ["RecurringTrainingJob"], KINDS])
     listed: list[str] = []
 

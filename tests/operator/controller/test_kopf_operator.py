@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from support.backends.model_backend import not_none
 from support.control_plane.job_manifest import job_manifest
 from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
@@ -279,8 +280,7 @@ def test_a_job_that_is_nested_deep_is_named_and_left_out_of_the_watch_until_it_i
     with running(server) as parts:
         parts.await_change("RecurringTrainingJob", "deep-1")
         until(lambda: server.watches[-1:] == ["metadata.name!=deep-1"])
-        refused = parts.cache.jobs.refused(("team", "deep-1"))
-        assert refused is not None
+        refused = not_none(parts.cache.jobs.refused(("team", "deep-1")))
         assert "it is nested more than 200 levels deep" in refused.problem
         assert parts.jobs.keys() == {"victim"}
         parts.operator.watch_again()

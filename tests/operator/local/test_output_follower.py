@@ -10,7 +10,7 @@ from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.backends.model_backend import START, job
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.output_follower import OutputFollower
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 # Of an A100 in a second at its highest clock.

@@ -1,6 +1,5 @@
 """Waits of an attempt end in time, whatever the difference between clocks."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -8,18 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, job
+from support.backends.model_backend import START, ModelBackend, backend_with, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.snapshot import WorkloadPhase
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED, RUNNING
 from wattloop_operator.reconcile.attempt.outcome import CONTROLLER_GRACE_SECONDS, GRACE_SECONDS
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
-from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
 from wattloop_operator.reconcile.next_actions import next_actions
 
 TIMEOUT_SECONDS = 10
 DAY = 86_400
-NO_REPORTS = AgentEnergy((), 1)
 # How far the clocks of the API server and the kubelets are ahead of the operator's.
 AHEAD = {"the same": 0, "a day ahead": DAY, "a day behind": -DAY}
 
@@ -33,10 +30,7 @@ def backend() -> ModelBackend:
 @pytest.fixture
 def name(backend: ModelBackend) -> str:
     """Its first attempt, which is running."""
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     backend.advance(20)
     return name
 
@@ -54,8 +48,7 @@ def waits(backend: ModelBackend, name: str) -> bool:
 
 
 def next_wake(backend: ModelBackend) -> datetime | None:
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     result = next_actions(snapshot, backend.now)
     assert not result.actions, "no action was due"
     return result.wake_at
@@ -70,11 +63,9 @@ def test_the_final_report_is_awaited_no_longer_than_the_timeout(
     if ahead_seconds >= 0:
         assert waits(backend, name)
         assert next_wake(backend) == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
-        backend.advance(TIMEOUT_SECONDS - 1)
-        backend.reconcile()
+        backend.reconcile_after(TIMEOUT_SECONDS - 1)
         assert waits(backend, name)
-        backend.advance(1)
-        backend.reconcile()
+        backend.reconcile_after(1)
     assert not waits(backend, name)
 
 
@@ -85,10 +76,8 @@ def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_timeout
     ends(backend, name)
     backend.reconcile()
     backend.advance(5)
-    backend.advance(set_seconds)
-    backend.reconcile()
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(set_seconds)
+    backend.reconcile_after(TIMEOUT_SECONDS)
     assert not waits(backend, name)
 
 
@@ -108,8 +97,7 @@ def test_the_condition_of_the_wait_is_removed_with_the_outcome(backend: ModelBac
     ends(backend, name, DAY)
     backend.reconcile()
     assert true_since(backend.recurrences[name].status.conditions, ENERGY_AWAITED) == backend.now
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(TIMEOUT_SECONDS)
     assert ENERGY_AWAITED not in {each.type for each in backend.recurrences[name].status.conditions}
 
 
@@ -122,13 +110,10 @@ def test_a_finished_process_has_exactly_its_grace_period(
     backend.workloads[name] = replace(backend.workloads[name], started_at=started_at)
     backend.report(name, sequence=1, epoch=5, metric=0.95, finished=True)
     backend.reconcile()
-    backend.advance(GRACE_SECONDS - 1)
-    backend.reconcile()
+    backend.reconcile_after(GRACE_SECONDS - 1)
     assert waits(backend, name)
-    backend.advance(set_seconds)
-    backend.reconcile()
-    backend.advance(GRACE_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(set_seconds)
+    backend.reconcile_after(GRACE_SECONDS)
     assert not waits(backend, name)
     assert name not in backend.workloads
 
@@ -139,15 +124,10 @@ def test_a_workload_whose_pods_have_ended_has_longer_for_its_controller_to_say_s
     backend.workloads[name] = replace(backend.workloads[name], pods_ended=True)
     backend.report(name, sequence=1, epoch=5, metric=0.95, finished=True)
     backend.reconcile()
-    backend.advance(CONTROLLER_GRACE_SECONDS - 1)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
+    assert backend.status_of(name, CONTROLLER_GRACE_SECONDS - 1).result is None
     assert name in backend.workloads
-    backend.advance(1)
-    backend.reconcile()
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    backend.reconcile_after(1)
+    status = backend.status_of(name, TIMEOUT_SECONDS)
     assert status.result == "Reached"
     assert "its pods ended, but not its Job within 300 s; see its controller" in status.message
 
@@ -173,16 +153,6 @@ def moments() -> st.SearchStrategy[datetime]:
     return st.integers(-2 * DAY, 2 * DAY).map(lambda seconds: START + timedelta(seconds=seconds))
 
 
-@given(ended_at=moments(), since=st.none() | moments(), timeout=st.integers(1, 600))
-def test_the_wait_is_measured_from_the_earlier_of_both_clocks(
-    ended_at: datetime, since: datetime | None, timeout: int
-) -> None:
-    until = agent_report_deadline(NO_REPORTS, ended_at, timeout, waiting_since=since)
-    assert until is not None
-    begins: Iterator[datetime] = (moment for moment in (ended_at, since) if moment is not None)
-    assert until - timedelta(seconds=timeout) == min(begins)
-
-
 @given(st.lists(moments(), max_size=4), moments())
 def test_conditions_in_the_future_only_change_their_time(changes: list[datetime], now: datetime) -> None:
     before = tuple(
@@ -193,3 +163,58 @@ def test_conditions_in_the_future_only_change_their_time(changes: list[datetime]
     assert [each.last_transition_time for each in after] == [min(changed, now) for changed in changes]
     assert [each.type for each in after] == [each.type for each in before]
     assert not_in_future(after, now) == after
+
+
+def finish_run(continuous: ModelBackend) -> None:
+    """The running recurrence reaches its target."""
+    (name,) = continuous.running
+    continuous.run_workload(name)
+    continuous.finish(name, metric=0.95)
+
+
+@pytest.fixture
+def continuous() -> ModelBackend:
+    """An hourly job that has run."""
+    made = backend_with()
+    made.reconcile()
+    made.reconcile_after(3600)
+    while made.running:
+        finish_run(made)
+    return made
+
+
+def assert_next_start_after_a_day(continuous: ModelBackend, known: set[str]) -> None:
+    """The job ran a day ahead of the clock: it starts nothing before that time."""
+    for _ in range(23):
+        continuous.reconcile_after(3600)
+    assert set(continuous.recurrences) == known
+    continuous.reconcile_after(2 * 3600)
+    assert len(continuous.running) == 1
+
+
+def test_after_the_clock_is_set_back_nothing_starts_twice(continuous: ModelBackend) -> None:
+    before = set(continuous.recurrences)
+    continuous.advance(-DAY)
+    assert_next_start_after_a_day(continuous, before)
+
+
+def test_after_the_clock_is_set_ahead_one_run_starts_and_the_others_are_missed(continuous: ModelBackend) -> None:
+    before = len(continuous.recurrences)
+    continuous.reconcile_after(DAY)
+    assert len(continuous.recurrences) == before + 1
+    assert continuous.job.status.totals.missed == 23
+
+
+def test_after_the_clock_is_set_ahead_and_back_the_next_start_waits_for_that_time(continuous: ModelBackend) -> None:
+    continuous.reconcile_after(DAY)
+    finish_run(continuous)
+    ahead = set(continuous.recurrences)
+    continuous.advance(-DAY)
+    assert_next_start_after_a_day(continuous, ahead)
+
+
+def test_a_new_job_starts_although_the_clock_is_behind_the_api_servers() -> None:
+    continuous = backend_with(continuous=True, maxRecurrences=1)
+    continuous.reconcile_after(-DAY)
+    finish_run(continuous)
+    assert len(continuous.recurrences) == 1

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
+from support.backends.backend_contract import BackendContract, BackendHarness
+from support.backends.model_backend import KEY, KilledError, ModelBackend, job, not_none, pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.driver import MAX_ROUNDS, reconcile
 from wattloop_operator.reconcile.learning import job_observations
@@ -73,8 +74,7 @@ class RecurringJob(RuleBasedStateMachine):
     @rule()
     def operator_reconciles(self) -> None:
         self.backend.reconcile()
-        snapshot = self.backend.snapshot(KEY)
-        assert snapshot is not None
+        snapshot = not_none(self.backend.snapshot(KEY))
         assert next_actions(snapshot, self.backend.now).actions == (), f"actions remain after {MAX_ROUNDS} rounds"
         for recurrence in self.backend.recurrences.values():
             if recurrence.status.result is not None:
@@ -229,3 +229,15 @@ class RecurringJob(RuleBasedStateMachine):
 
 TestRecurringJob = RecurringJob.TestCase
 TestRecurringJob.settings = settings(max_examples=settings().max_examples // 4, stateful_step_count=40, deadline=None)
+
+
+class TestModelBackend(BackendContract):
+    @pytest.fixture
+    def harness(self) -> BackendHarness:
+        backend = ModelBackend(job())
+        return BackendHarness(
+            backend,
+            KEY,
+            write_progress=lambda name, epoch: backend.report(name, epoch=epoch, sequence=epoch, metric=0.5),
+            starts=lambda name: backend.started[name],
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.backends.model_backend import START
+from support.backends.model_backend import START, not_none
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.commands.settings import Address
 from wattloop.run.report_channel import ReportChannel
@@ -148,8 +148,7 @@ def known_after(operator: Operator, training: Training, away: range, *, pod_is_k
             operator.service.receive_undelivered(
                 NAMESPACE, NAME, unpacked(text.packed), text.pod_uid, superseded=text.superseded
             )
-    attempt = operator.store.recurrence
-    assert attempt is not None
+    attempt = not_none(operator.store.recurrence)
     ended_at = START + timedelta(seconds=training.now)
     back = ended_at + timedelta(hours=1) if END in away else START
     workload = WorkloadState(NAME, phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)

@@ -17,9 +17,8 @@ from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.early_stop import with_reviewed_limit
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reporting.cost_reviews import RECURRENCE_RATE, TOTAL_RATE, CostReviews
 from wattloop_operator.reporting.interfaces import BearerToken
-from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.service import RECURRENCE_RATE, TOTAL_RATE, CostReviews, ReportService
 
 POWER = {"power": {"mode": "None"}}
 DECIDED = decide(Snapshot(job(**POWER)), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))

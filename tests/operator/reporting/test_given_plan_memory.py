@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import NOW
@@ -81,8 +82,7 @@ def test_the_states_of_many_attempts_with_the_largest_plans_hold_no_more_than_th
 
         async def ask() -> None:
             for number in range(40):
-                state = await service.authorize(BearerToken("token"), "team", f"run-{number}")
-                assert state is not None
+                state = not_none(await service.authorize(BearerToken("token"), "team", f"run-{number}"))
                 assert state_bytes(state) > MAX_ARCHIVE_CHARACTERS
 
         asyncio.run(ask())

@@ -18,7 +18,7 @@ from support.reporting.node_api import NODE, NodeApi, running_node_api
 from support.reporting.reporting_api import Api, running_api
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
-from wattloop_operator.reporting.openapi import rendered
+from wattloop_operator.reporting.app import openapi_text
 from wattloop_operator.reporting.report_limits import LOCAL_RATES, ReportLimits
 
 # Constraints between fields, which the JSON schema does not express.
@@ -125,4 +125,4 @@ def test_any_request_for_a_node_gets_a_documented_response(
 
 
 def test_the_generated_description_is_the_one_that_the_api_serves(node_api: NodeApi) -> None:
-    assert json.loads(rendered()) == served_description(node_api.url)
+    assert json.loads(openapi_text()) == served_description(node_api.url)

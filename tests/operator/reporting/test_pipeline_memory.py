@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
@@ -114,8 +115,7 @@ def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
     monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", 1_000_000)
     context = context_of(0)
     asyncio.run(measure(commits, context, 8_000))
-    state = store.pipelines.read(context.key)
-    assert state is not None
+    state = not_none(store.pipelines.read(context.key))
     assert state_bytes(state) > 1_000_000
     assert known_bytes(commits) == 0
 

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,
@@ -85,8 +86,7 @@ def test_a_profile_is_planned_once_and_its_frontier_is_stored(replica: Replica) 
     assert replica.planner.plan_next()
     assert not replica.planner.plan_next()
     assert replica.planned == ["d1"]
-    state = replica.store.pipelines.read(PipelineKey("job", 0, 0))
-    assert state is not None
+    state = not_none(replica.store.pipelines.read(PipelineKey("job", 0, 0)))
     assert state.frontier is not None
     assert not state.waits_for_plan
 

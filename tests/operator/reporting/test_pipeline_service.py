@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from support.backends.model_backend import KEY
+from support.backends.model_backend import KEY, not_none
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api, Reply, planned_here, running_api
@@ -43,9 +43,7 @@ def report(api: Api, name: str, token: str, rank: int, message: RankReport) -> R
 
 def stored(api: Api, name: str) -> PipelineState:
     spec = api.read(name).spec
-    state = api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
-    assert state is not None
-    return state
+    return not_none(api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)))
 
 
 def exchange(api: Api, name: str, token: str, ranks: list[SimulatedRank]) -> None:
@@ -186,8 +184,7 @@ def test_an_announced_straggler_is_stored_until_its_end_is_announced(api: Api) -
     register(api, name, token, rank_registration(0))
     path = api.path(name, last="pipeline/straggler")
     assert api.send_message(path, token, StragglerNotice(2.5, "throttled")).code == 200
-    straggler = stored(api, name).straggler
-    assert straggler is not None
+    straggler = not_none(stored(api, name).straggler)
     assert (straggler.iteration_seconds, straggler.reason, straggler.announced) == (2.5, "throttled", True)
     assert api.send_message(path, token, StragglerNotice(None)).code == 200
     assert stored(api, name).straggler is None

@@ -1,6 +1,7 @@
 """Progress over HTTP: reports that are late, repeated, reordered or concurrent."""
 
 import itertools
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from support.reporting.reporting_api import BODY, Api
+from support.backends.model_backend import not_none
+from support.reporting.reporting_api import BODY, Api, Reply
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, Report
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.local.report_server import local_progress
@@ -50,7 +54,6 @@ def test_a_report_is_stored_before_it_is_answered(api: Api) -> None:
     reply = api.post(name, token, body(2))
     assert (reply.code, Answer.from_json(reply.body)) == (200, Answer())
     progress = api.progress(name)
-    assert progress is not None
     assert (progress.process.sequence, progress.epoch, progress.metric, progress.process.evaluations) == (
         2,
         2,
@@ -68,7 +71,6 @@ def test_the_newest_report_counts_in_any_order(api: Api, order: tuple[int, ...])
     for sequence in (*order, *order):
         assert api.post(name, token, body(sequence)).code == 200
     progress = api.progress(name)
-    assert progress is not None
     assert (progress.process.sequence, progress.epoch, progress.metric, progress.process.evaluations) == (
         3,
         3,
@@ -102,15 +104,13 @@ def test_energy_and_time_never_fall_whatever_counters_and_clocks_do(api: Api, st
     for number, (joules, seconds) in enumerate(steps, start=1):
         assert api.post(name, token, body(number, gpus=[gpu(0, joules, seconds)])).code == 200
         progress = api.progress(name)
-        assert progress is not None
         assert progress.process.sequence == number, "the report's metric counts"
         (reading,) = progress.gpus
         after = (reading.energy_millijoules, float(reading.time_seconds))
         assert after >= before
         assert after[1] >= before[1]
         before = after
-        usage = usage_of(progress)
-        assert usage is not None
+        usage = not_none(usage_of(progress))
         assert usage.gpu_energy_joules >= 0 <= usage.duration_seconds
 
 
@@ -131,7 +131,6 @@ def test_a_report_after_the_end_is_answered_with_stop_and_changes_nothing(api: A
     assert reply.body["reason"].startswith("the attempt has ended: still running at activeDeadlineSeconds")
     assert len(reply.body["reason"]) <= 2000
     progress = api.progress(name)
-    assert progress is not None
     assert progress.process.sequence == 1
 
 
@@ -165,7 +164,6 @@ def test_reaching_the_target_counts_at_any_cost(api: Api) -> None:
     name, token = api.recurrence(stop_cost_joules=Decimal(5000))
     assert api.post(name, token, body(9, metric=0.95)).body["stop"] is False
     progress = api.progress(name)
-    assert progress is not None
     assert progress.reached
 
 
@@ -178,7 +176,6 @@ def test_evaluations_in_a_row_survive_a_lost_report(api: Api, counted: int | Non
     # Report 2, whose metric reached the target too, was lost.
     api.post(name, token, body(3, metric=0.95, consecutive_reached=counted))
     progress = api.progress(name)
-    assert progress is not None
     assert progress.reached is reached
 
 
@@ -188,7 +185,6 @@ def test_evaluations_in_a_row_are_at_most_the_evaluations(api: Api) -> None:
     name, token = api.recurrence(target=target)
     api.post(name, token, body(2, metric=0.95, consecutive_reached=100))
     progress = api.progress(name)
-    assert progress is not None
     assert (progress.process.consecutive_reached, progress.reached) == (2, False)
 
 
@@ -205,7 +201,6 @@ def test_the_first_report_of_a_restarted_process_counts_and_reaches_the_target(a
         report = body(1 + epoch, process="second", epoch=float(epoch), evaluations=epoch, gpus=energy, **changes)
         assert api.post(name, token, report).code == 200
     progress = api.progress(name)
-    assert progress is not None
     assert (progress.reached, progress.metric, progress.process.evaluations) == (True, Decimal("0.95"), 3)
     assert [each.epoch for each in progress.processes] == [5, 3]
     assert progress.epoch == 8
@@ -221,7 +216,6 @@ def test_a_restarted_process_starts_a_new_row_of_evaluations(api: Api) -> None:
     again = body(1, process="second", metric=0.95, consecutive_reached=100, gpus=[])
     assert api.post(name, token, again).code == 200
     progress = api.progress(name)
-    assert progress is not None
     assert (progress.process.consecutive_reached, progress.reached) == (1, False)
 
 
@@ -243,7 +237,6 @@ def test_concurrent_reports_of_several_processes_are_all_merged(api: Api) -> Non
         codes = list(threads.map(report, range(ranks)))
     assert codes == [[200] * reports] * ranks
     progress = api.progress(name)
-    assert progress is not None
     assert [reading.uuid for reading in progress.gpus] == [f"GPU-{rank:02}" for rank in range(ranks)]
     assert {reading.energy_millijoules for reading in progress.gpus} == {5000 + reports * 1_000_000}
     # The metric is that of rank 0, and the maximum power that of all GPUs.
@@ -261,7 +254,6 @@ def test_a_report_is_stored_even_if_the_early_stop_cannot_be_decided(
     service = ReportService(local_progress(api.store, lambda: None), api.tokens, fail)
     assert service.receive("team", name, Report.from_json(body(1))).stop is False
     progress = api.progress(name)
-    assert progress is not None
     assert progress.process.sequence == 1
     assert f"team/{name}: the early stop cannot be decided now: the database is away" in caplog.text
 
@@ -295,9 +287,120 @@ def test_every_report_is_a_heartbeat_of_its_rank_at_the_time_of_its_arrival(api:
     for rank, sequence in ((0, 5), (2, 1), (0, 5)):
         service.receive("team", name, Report.from_json(body(sequence, rank=rank)))
     progress = api.progress(name)
-    assert progress is not None
     assert progress.last_report_time == arrivals[2].replace(microsecond=0)
     assert [(each.rank, each.time) for each in progress.heartbeats] == [
         (0, arrivals[2].replace(microsecond=0)),
         (2, arrivals[1].replace(microsecond=0)),
     ]
+
+
+KUBEFLOW = Reporting(source=ReportingSource.KUBEFLOW_TRAINER)
+TARGET = Target.model_validate({"metric": "eval_accuracy", "threshold": "0.9", "consecutiveEvaluations": 2})
+
+
+def status(second: int, **metrics: Any) -> dict[str, Any]:
+    """As transformers' callback makes it."""
+    return {
+        "trainerStatus": {
+            "lastUpdatedTime": f"2026-03-01T12:00:{second:02}.250000+00:00",
+            "progressPercentage": 10,
+            "estimatedRemainingSeconds": 100,
+            "metrics": [{"name": name, "value": str(value)} for name, value in metrics.items()],
+        }
+    }
+
+
+def post(api: Api, name: str, token: str | None, body: object) -> Reply:
+    return api.ask(api.path(name, last="trainer-status"), token, json.dumps(body).encode())
+
+
+def progress_after(api: Api, *statuses: dict[str, Any], **changes: Any) -> Progress:
+    name, token = api.recurrence(**{"reporting": KUBEFLOW, "target": TARGET, **changes})
+    for each in statuses:
+        assert post(api, name, token, each).code == 200
+    return api.progress(name)
+
+
+def test_the_metric_of_the_target_and_the_epoch_of_its_evaluation_are_the_progress(api: Api) -> None:
+    progress = progress_after(
+        api,
+        status(0, total_steps=100),
+        status(5, loss=0.7, current_step=12, current_epoch=0.12),
+        status(10, loss=0.6, eval_accuracy=0.71, eval_runtime=0.5, epoch=1.0, current_epoch=1.3),
+    )
+    assert (str(progress.metric), str(progress.epoch), progress.process.evaluations) == ("0.71", "1", 1)
+    assert progress.curve is not None
+    assert (progress.curve.epochs, progress.curve.metrics) == ((1.0,), (0.71,))
+
+
+def test_an_evaluation_that_is_repeated_in_later_statuses_counts_once_and_an_equal_one_counts_again(api: Api) -> None:
+    first = {"eval_accuracy": 0.95, "eval_runtime": 0.5, "epoch": 1.0}
+    progress = progress_after(api, status(5, **first), status(10, **first, loss=0.1, current_epoch=1.7))
+    assert (progress.process.evaluations, progress.reached) == (1, False)
+    second = first | {"eval_runtime": 0.51, "epoch": 2.0}
+    progress = progress_after(api, status(5, **first), status(10, **second))
+    assert (progress.process.evaluations, progress.reached) == (2, True)
+
+
+def test_a_late_status_changes_nothing(api: Api) -> None:
+    progress = progress_after(api, status(10, eval_accuracy=0.8, epoch=2.0), status(5, eval_accuracy=0.7, epoch=1.0))
+    assert (str(progress.metric), str(progress.epoch)) == ("0.8", "2")
+
+
+def test_a_status_with_more_epochs_counts_after_the_clock_was_set_back(api: Api) -> None:
+    progress = progress_after(api, status(10, eval_accuracy=0.7, epoch=1.0), status(5, eval_accuracy=0.8, epoch=2.0))
+    assert (str(progress.metric), str(progress.epoch)) == ("0.8", "2")
+
+
+def test_a_metric_that_is_not_a_number_has_diverged_and_stops_the_attempt(api: Api) -> None:
+    progress = progress_after(api, status(5, eval_accuracy=float("nan"), epoch=1.0))
+    assert (progress.diverged, progress.stop_requested) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "trainerStatus: found nothing"),
+        ({"trainerStatus": {"metrics": []}}, "trainerStatus.lastUpdatedTime"),
+        ({"trainerStatus": {"lastUpdatedTime": "yesterday"}}, "expected a time with its zone"),
+        ({"trainerStatus": {"lastUpdatedTime": "2026-02-30T12:00:00Z"}}, "expected a date of the calendar"),
+        (status(5) | {"trainerStatus": {**status(5)["trainerStatus"], "metrics": [{"name": "a"}]}}, "metrics[0].value"),
+    ],
+)
+def test_an_invalid_status_is_rejected_with_its_field(api: Api, body: dict[str, Any], message: str) -> None:
+    name, token = api.recurrence(reporting=KUBEFLOW)
+    reply = post(api, name, token, body)
+    assert reply.code == 422
+    assert message in reply.body["detail"]
+    assert api.progress(name) is None
+
+
+def test_an_attempt_of_another_source_takes_no_status(api: Api) -> None:
+    name, token = api.recurrence()
+    reply = post(api, name, token, status(5, eval_accuracy=0.9))
+    assert (reply.code, reply.body) == (
+        409,
+        {"detail": f"team/{name} has the reporting source Push, expected KubeflowTrainer"},
+    )
+
+
+def test_a_status_needs_the_token_of_its_recurrence(api: Api) -> None:
+    name, _ = api.recurrence(reporting=KUBEFLOW)
+    _, other = api.recurrence(reporting=KUBEFLOW)
+    assert post(api, name, None, status(5)).code == 401
+    assert post(api, name, other, status(5)).code == 403
+
+
+def test_ever_other_names_of_metrics_leave_a_progress_of_one_size_and_too_many_at_once_are_refused(api: Api) -> None:
+    name, token = api.recurrence(reporting=KUBEFLOW, target=TARGET)
+    sizes = set()
+    for second in range(20):
+        names = {f"{'m' * 100}{second:03}-{number:03}": 1.0 for number in range(255)}
+        assert post(api, name, token, status(second, eval_accuracy=0.5, **names)).code == 200
+        progress = api.progress(name)
+        assert (str(progress.metric), progress.process.evaluations) == ("0.5", 1)
+        sizes.add(len(progress.model_dump_json(exclude={"processes"})))
+    assert max(sizes) - min(sizes) < 100
+    reply = post(api, name, token, status(30, **{f"m{number}": 1.0 for number in range(257)}))
+    assert reply.code == 422
+    assert "trainerStatus.metrics" in str(reply.body)

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import pod_energy
+from support.backends.model_backend import not_none, pod_energy
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.records import PodEnergy
-from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
-from wattloop_operator.reconcile.attempt.report_effect import progress_after
+from wattloop_operator.reconcile.attempt.report_effect import ObservedGpus, OutputReport, progress_after
 from wattloop_operator.reporting.interfaces import UnknownRecurrenceError
 from wattloop_operator.reporting.progress_writer import ProgressWriter, ProgressWriterThread
 from wattloop_operator.reporting.service import ReceivedReport, ReportService
@@ -283,8 +282,7 @@ def test_a_report_without_gpus_gets_the_agents_energy_as_it_was_when_it_arrived(
     energies.energies = (pod_energy(9000.0, 90.0, ended=False, measured_at=NOW),)
     progress_store.now += 1.0
     service.writer.write_due()
-    agents = progress_store.progress().agents
-    assert agents is not None
+    agents = not_none(progress_store.progress().agents)
     assert (agents.latest.epoch, agents.latest.energy_joules, agents.latest.time_seconds) == (2, 1000, 10)
     assert energies.reads == 2
 

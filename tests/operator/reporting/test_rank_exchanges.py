@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import KEY
+from support.backends.model_backend import KEY, not_none
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api
@@ -44,9 +44,7 @@ def exchange_of(api: Api, recurrence: str, rank: Rank) -> PlanExchange:
 
 def stored(api: Api, recurrence: str) -> PipelineState:
     spec = api.read(recurrence).spec
-    state = api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
-    assert state is not None
-    return state
+    return not_none(api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)))
 
 
 def test_ranks_register_measure_and_run_the_plan_of_their_frontier(api: Api, recurrence: str) -> None:

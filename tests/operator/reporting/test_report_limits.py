@@ -13,13 +13,15 @@ from support.reporting.reporting_api import BODY, running_api
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import MAX_PIPELINE_MESSAGE_BYTES
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
-from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
 from wattloop_operator.reporting.report_limits import (
     BYTES_PER_MESSAGE,
     CLUSTER_RATES,
     MAX_FURTHER_MESSAGES,
     MAX_TOKENS,
+    FairShares,
+    Rate,
     ReportLimits,
+    TokenBuckets,
 )
 
 

@@ -30,9 +30,8 @@ from wattloop_operator.history.replayed_decisions import ReplayedDecision, repla
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
-from wattloop_operator.reconcile.attempt.report_effect import progress_after, progress_after_output
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport, progress_after, progress_after_output
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.policy import DecisionContext
@@ -41,6 +40,12 @@ from wattloop_planner.observations import Outcome
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")
 Value = TypeVar("Value")
+
+
+def not_none(value: Value | None) -> Value:
+    """The value, which must not be None."""
+    assert value is not None
+    return value
 
 
 class KilledError(Exception):
@@ -144,6 +149,13 @@ class ModelBackend:
             tariff=self.tariff,
             policies=self.policies,
         )
+
+    @property
+    def state(self) -> Snapshot:
+        """The state of the job."""
+        snapshot = self.snapshot(KEY)
+        assert snapshot is not None
+        return snapshot
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
         """See `Backend`. Raises KilledError before or after the action if the test requests it."""
@@ -307,6 +319,32 @@ class ModelBackend:
             output=output,
         )
 
+    def status_of(self, name: str, seconds: float = 0.0) -> TrainingRecurrenceStatus:
+        """The status of an attempt after this time, once nothing more is due."""
+        self.reconcile_after(seconds)
+        # One beyond the history limits is deleted.
+        return self.recurrences[name].status if name in self.recurrences else TrainingRecurrenceStatus()
+
+    def end_attempt(self, name: str, *how: Any, **fields: Any) -> TrainingRecurrenceStatus:
+        """Its process ends, and the operator sees that; returns its status then."""
+        self.end_workload(name, *how, **fields)
+        return self.status_of(name)
+
+    def finish(self, name: str, **fields: Any) -> TrainingRecurrenceStatus:
+        """Its process reports its end and ends; returns its status then."""
+        self.report(name, finished=True, **fields)
+        return self.end_attempt(name)
+
+    def edit(self, **changes: Any) -> None:
+        """The user edits the job, and the operator sees that."""
+        self.change_spec(**changes)
+        self.reconcile()
+
+    def reconcile_after(self, seconds: float) -> datetime | None:
+        """Advance the clock and carry out what is due then."""
+        self.advance(seconds)
+        return self.reconcile()
+
     def report(self, name: str, **fields: Any) -> None:
         """A report arrives from the process of this recurrence."""
         recurrence = self.recurrences[name]
@@ -349,9 +387,7 @@ class ModelBackend:
         """A value of the next decision's context, which must be equal without the records and without the objects."""
 
         def value() -> Value:
-            snapshot = self.snapshot(KEY)
-            assert snapshot is not None
-            return read(decision_context(snapshot, 99, 0))
+            return read(decision_context(self.state, 99, 0))
 
         records, recurrences = dict(self.records), dict(self.recurrences)
         found = value()
@@ -370,9 +406,7 @@ class ModelBackend:
     @property
     def counted_crashes(self) -> list[int]:
         """The batch sizes of the crashes that decisions learn from, oldest first."""
-        snapshot = self.snapshot(KEY)
-        assert snapshot is not None
-        learned = known_attempts(snapshot).observations
+        learned = known_attempts(self.state).observations
         return [each.batch_size for each in learned if each.outcome is Outcome.CRASHED]
 
     @property
@@ -385,6 +419,11 @@ class ModelBackend:
         """Names of the recurrences without a result, oldest first."""
         unfinished = [each for each in self.recurrences.values() if each.status.result is None]
         return [each.metadata.name for each in sorted(unfinished, key=lambda each: each.order)]
+
+
+def backend_with(**changes: Any) -> ModelBackend:
+    """A backend whose hourly job has other fields in its spec."""
+    return ModelBackend(job(**changes))
 
 
 def _rounded(recurrence: TrainingAttempt) -> TrainingAttempt:

@@ -16,8 +16,8 @@ from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.learning.decision import sample_decision
+from wattloop_operator.reporting.progress_writer import StoredProgress
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.reporting.stored_progress import StoredProgress
 from wattloop_operator.store import Store
 from wattloop_operator.workloads.injection import ClusterAddresses
 

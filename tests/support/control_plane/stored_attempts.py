@@ -6,7 +6,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.job_settings import ReportedObjects
 from wattloop_operator.domain.progress import Progress
-from wattloop_operator.reporting.stored_progress import StoredProgress
+from wattloop_operator.reporting.progress_writer import StoredProgress
 from wattloop_operator.store import Store
 
 

@@ -40,9 +40,9 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_service import PipelineService
+from wattloop_operator.reporting.progress_writer import MAX_PROGRESS_BYTES
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.reporting.stored_progress import MAX_PROGRESS_BYTES
 from wattloop_operator.store import open_store
 from wattloop_operator.store.attempt_progress import text_of
 

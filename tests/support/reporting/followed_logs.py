@@ -8,7 +8,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.pod_logs import ContainerLog, Flow, LogFollower
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 from wattloop_operator.reconcile.learning.decision import sample_decision
 
 LOG = ContainerLog("team", "digits-0-abcde", "train", "uid/0")

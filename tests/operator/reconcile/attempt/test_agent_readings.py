@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
 from wattloop.wire.training_messages import Report
 from wattloop_operator.api.training_recurrence import EnergySource
 from wattloop_operator.domain.progress import Progress
@@ -94,7 +94,6 @@ class Training:
             received = START + timedelta(seconds=now)
             progress = with_agent_readings(recurrence, reported, self.energies(now), received)
             recurrence = recurrence.model_copy(update={"progress": progress})
-        assert recurrence.progress is not None
         return recurrence.progress
 
 
@@ -134,8 +133,7 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
     gpus, seconds = len(training.ages), training.start_seconds + epochs * training.epoch_seconds
     assert time == pytest.approx(training.epoch_seconds, abs=2e-3)
     assert energy == pytest.approx(300.0 * gpus * training.epoch_seconds, abs=constant.rounding_joules)
-    usage = usage_of(progress)
-    assert usage is not None
+    usage = not_none(usage_of(progress))
     assert float(usage.gpu_energy_joules) == pytest.approx(300.0 * gpus * seconds, abs=constant.rounding_joules)
     assert float(usage.duration_seconds) == pytest.approx(seconds, abs=2e-3)
     assert (usage.devices, usage.gpu_product, usage.max_power_limit_watts) == (gpus, "NVIDIA A100", 700 * gpus)
@@ -145,8 +143,7 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
 def test_the_errors_of_marks_do_not_grow_from_epoch_to_epoch(epoch_seconds: float) -> None:
     training = Training(20.0, epoch_seconds, [300.0, 310.0, 290.0], [8.0])
     for epochs in (10, 40, 160):
-        usage = usage_of(training.after(epochs))
-        assert usage is not None
+        usage = not_none(usage_of(training.after(epochs)))
         # At most the age times the difference of the power in these seconds from the mean.
         exact = training.energy(20.0 + epochs * epoch_seconds)
         assert float(usage.gpu_energy_joules) == pytest.approx(exact, abs=8.0 * 20.0)
@@ -178,8 +175,7 @@ def test_a_gpu_of_unknown_maximum_power_makes_the_sum_unknown() -> None:
     recurrence = attempt(devices=2)
     progress = progress_after(recurrence, report(epoch=1, gpus=0))
     unknown = [energies[0], replace(energies[1], max_power_limit_watts=None)]
-    agents = with_agent_readings(recurrence, progress, unknown, START + timedelta(seconds=90)).agents
-    assert agents is not None
+    agents = not_none(with_agent_readings(recurrence, progress, unknown, START + timedelta(seconds=90)).agents)
     assert agents.max_power_limit_watts is None
 
 
@@ -213,10 +209,7 @@ def backend() -> ModelBackend:
 
 def run(backend: ModelBackend, training: Training, epochs: int, *, coverage: float = 1.0) -> str:
     """Run an attempt to its target; its agents cover this part of its time. Returns its name."""
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     began, total = backend.now, training.start_seconds + epochs * training.epoch_seconds
     uid = f"pod-of-{name}"
 
@@ -236,10 +229,8 @@ def run(backend: ModelBackend, training: Training, epochs: int, *, coverage: flo
         backend.report_energy(
             name, *(replace(each, ended=True) for each in replace(training, ages=[0.0, 0.0]).energies(total))
         )
-    backend.end_workload(name)
-    backend.reconcile()
-    backend.advance(11)
-    backend.reconcile()
+    backend.end_attempt(name)
+    backend.reconcile_after(11)
     return name
 
 
@@ -260,8 +251,7 @@ def test_a_job_learns_from_trainings_whose_processes_report_no_gpus(backend: Mod
         # Without the 30 s before the first epoch.
         assert (record.epoch_energy_joules, record.epoch_time_seconds) == pytest.approx((36_000.0, 60.0))
     assert len(sizes) > 1, "the policy tries other batch sizes"
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert not [each for each in snapshot.job.status.conditions if each.type == "Learns"]
 
 
@@ -277,8 +267,7 @@ def test_an_attempt_of_one_epoch_has_a_cost_and_no_cost_of_an_epoch(backend: Mod
 def test_an_attempt_whose_agents_were_away_has_no_cost(backend: ModelBackend, coverage: float) -> None:
     assert coverage * 100 < MIN_COVERAGE_PERCENT
     name = run(backend, STEADY, epochs=5, coverage=coverage)
-    usage = backend.recurrences[name].status.usage
-    assert usage is not None
+    usage = not_none(backend.recurrences[name].status.usage)
     assert float(usage.gpu_energy_joules) > 0
     assert backend.recurrences[name].status.cost_joules is None
     (record,) = backend.records.values()
@@ -287,10 +276,7 @@ def test_an_attempt_whose_agents_were_away_has_no_cost(backend: ModelBackend, co
 
 
 def test_an_attempt_is_stopped_at_its_cost_limit_by_the_agents_readings(backend: ModelBackend) -> None:
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     recurrence = backend.recurrences[name]
     limited = recurrence.spec.model_copy(update={"stop_cost_joules": Decimal(100_000)})
     backend.recurrences[name] = recurrence.model_copy(update={"spec": limited})
@@ -301,7 +287,6 @@ def test_an_attempt_is_stopped_at_its_cost_limit_by_the_agents_readings(backend:
         backend.pod_energies[name] = tuple(STEADY.energies(now))
         backend.report(name, sequence=epoch, epoch=epoch, metric=0.5, gpus=0)
         progress = backend.recurrences[name].progress
-        assert progress is not None
         stops.append(progress.stop_requested)
     # (600 W + 1400 W) / 2 for 30 s and 60 s an epoch.
     assert stops == [False, True, True, True]

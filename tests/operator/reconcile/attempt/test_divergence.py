@@ -1,18 +1,26 @@
 """A metric that diverges ends an attempt at once, as a result of its own."""
 
-from collections.abc import Callable
+import math
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.reconcile.attempt.early_stop import divergence_reason, has_moved_away
+from wattloop_operator.domain.progress import FinalMetricPrediction, Progress
+from wattloop_operator.reconcile.attempt.early_stop import (
+    divergence_reason,
+    has_moved_away,
+    is_review_due,
+    review_cost_limit,
+    with_stop_request,
+)
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
+from wattloop_operator.reconcile.job.target import unreachable_message
 from wattloop_planner.metric_curve import MetricCurve
 
-BackendWith = Callable[..., ModelBackend]
 JOB: dict[str, Any] = {
     "power": {"mode": "None"},
     "batchSize": {"default": 64, "candidates": [32, 64, 128]},
@@ -52,19 +60,15 @@ def test_a_metric_has_moved_away_if_it_is_far_worse_than_its_start(
 
 
 def end(backend: ModelBackend, name: str) -> None:
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
 
 
-def test_a_trial_whose_metric_is_not_finite_ends_and_its_batch_size_is_not_tried_again(
-    backend_with: BackendWith,
-) -> None:
+def test_a_trial_whose_metric_is_not_finite_ends_and_its_batch_size_is_not_tried_again() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     size = backend.recurrences[name].spec.batch_size
     backend.report(name, epoch=1, diverged=True, joules=500.0, seconds=5.0)
     progress = backend.recurrences[name].progress
-    assert progress is not None
     assert progress.stop_requested
     assert "diverged" in progress.stop_reason
     end(backend, name)
@@ -84,9 +88,7 @@ def test_a_trial_whose_metric_is_not_finite_ends_and_its_batch_size_is_not_tried
     assert not any(pruned for other, (pruned, _) in notes.items() if other != size)
 
 
-def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_not(
-    backend_with: BackendWith,
-) -> None:
+def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_not() -> None:
     backend = backend_with(**JOB)
     backend.reconcile()
     first = backend.running[0]
@@ -94,7 +96,6 @@ def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_n
     for epoch, metric in enumerate((0.6, 0.05, 0.05, 0.05), start=1):
         backend.report(first, epoch=epoch, metric=metric, sequence=epoch, joules=500.0, seconds=5.0)
     progress = backend.recurrences[first].progress
-    assert progress is not None
     assert not progress.stop_requested
     backend.report(first, epoch=10, metric=0.95, sequence=5, joules=10_000.0, seconds=100.0, finished=True)
     end(backend, first)
@@ -106,7 +107,7 @@ def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_n
     assert backend.outcomes[name] == Result.DIVERGED
 
 
-def test_a_default_whose_metric_is_not_finite_is_retried(backend_with: BackendWith) -> None:
+def test_a_default_whose_metric_is_not_finite_is_retried() -> None:
     backend = backend_with(**JOB)
     backend.reconcile()
     name = backend.running[0]
@@ -117,7 +118,7 @@ def test_a_default_whose_metric_is_not_finite_is_retried(backend_with: BackendWi
     assert backend.recurrences[backend.running[0]].spec.attempt == 1
 
 
-def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(backend_with: BackendWith) -> None:
+def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it() -> None:
     backend = backend_with(**JOB)
     backend.reconcile()
     first = backend.running[0]
@@ -135,7 +136,7 @@ def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(bac
     )
 
 
-def test_a_metric_that_is_nan_at_its_second_evaluation_in_an_epoch_is_said_to_be_so(backend_with: BackendWith) -> None:
+def test_a_metric_that_is_nan_at_its_second_evaluation_in_an_epoch_is_said_to_be_so() -> None:
     backend = backend_with(**JOB)
     backend.reconcile()
     name = backend.running[0]
@@ -147,7 +148,7 @@ def test_a_metric_that_is_nan_at_its_second_evaluation_in_an_epoch_is_said_to_be
     assert divergence_reason(recurrence, recurrence.progress) == told
 
 
-def test_a_metric_that_has_moved_away_is_not_said_to_be_nan_in_a_later_epoch(backend_with: BackendWith) -> None:
+def test_a_metric_that_has_moved_away_is_not_said_to_be_nan_in_a_later_epoch() -> None:
     backend = backend_with(**JOB)
     backend.reconcile()
     recurrence = backend.recurrences[backend.running[0]]
@@ -155,3 +156,117 @@ def test_a_metric_that_has_moved_away_is_not_said_to_be_nan_in_a_later_epoch(bac
         update={"diverged": True, "epoch": Decimal(5), "metric": Decimal("0.05"), "curve": curve(0.6, 0.05, 0.05, 0.05)}
     )
     assert divergence_reason(recurrence, progress) == "its metric diverged (at last 0.05) after 5 epochs"
+
+
+EPOCHS = 50
+
+
+def metric_after(epoch: int, end: float = 0.6) -> float:
+    return round(end * (1 - math.exp(-epoch / 4)), 6)
+
+
+def train(backend: ModelBackend, name: str, end: float = 0.6, *, ends: bool = True) -> Progress:
+    """Report all epochs, each reviewed as the reporting API does, until the attempt is asked to stop."""
+    backend.run_workload(name)
+    for epoch in range(1, EPOCHS + 1):
+        recurrence = backend.recurrences[name]
+        fields: dict[str, Any] = {"sequence": epoch, "epoch": epoch, "metric": metric_after(epoch, end)}
+        progress = progress_after(recurrence, report(**fields, joules=100.0 * epoch, seconds=float(epoch)))
+        progress = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
+        progress = with_stop_request(recurrence, progress)
+        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"progress": progress}))
+        if progress.stop_requested:
+            break
+    if ends:
+        backend.end_attempt(name)
+    return progress
+
+
+def next_attempt(backend: ModelBackend) -> str:
+    backend.reconcile_after(3600)
+    return backend.running[0]
+
+
+def test_the_first_run_is_whole_and_later_ones_end_at_their_plateau_without_a_retry() -> None:
+    backend = backend_with(retries=5)
+    backend.reconcile()
+    first = train(backend, backend.running[0])
+    assert (first.stop_requested, first.final_metric, first.epoch) == (False, None, EPOCHS)
+    name = backend.running[0]
+    second = train(backend, name)
+    status = backend.recurrences[name].status
+    assert status.result == "Plateaued"
+    assert second.epoch is not None
+    assert second.epoch < EPOCHS / 2
+    assert status.message.startswith(f"accuracy is at its plateau after {second.epoch} epochs: it is predicted to end")
+    assert "and to reach 0.9 with a probability of 0.0" in status.message
+    assert not backend.running
+    for _ in range(3):
+        name = next_attempt(backend)
+        train(backend, name)
+        assert backend.recurrences[name].status.result == "Plateaued"
+        assert not backend.running
+
+
+def test_the_prediction_has_an_interval_and_the_chance_to_reach() -> None:
+    backend = backend_with(retries=5)
+    backend.reconcile()
+    train(backend, backend.running[0])
+    found = not_none(train(backend, backend.running[0], ends=False).final_metric)
+    assert found.low <= Decimal("0.6") <= found.high
+    assert found.low <= found.metric <= found.high
+    assert 0 < found.reach_percent < 1
+    assert found.plateau
+
+
+def test_the_condition_names_the_threshold_that_would_be_reached_at_the_lowest_cost() -> None:
+    backend = backend_with(retries=5)
+    backend.reconcile()
+    train(backend, backend.running[0])
+    train(backend, backend.running[0])
+    message = unreachable_message(backend.job.status.conditions)
+    assert "none of 2 attempts" in message
+    assert "the best was 0.599" in message
+    assert "; a threshold of 0.59" in message
+    assert " would be reached, at the lowest cost with batch size " in message
+    assert [each.reason for each in backend.events] == ["TargetUnreachable"]
+
+
+def test_the_condition_is_false_while_further_batch_sizes_may_reach() -> None:
+    backend = backend_with(retries=0)
+    backend.reconcile()
+    train(backend, backend.running[0], 0.85)
+    [found] = [each for each in backend.job.status.conditions if each.type == "TargetUnreachable"]
+    assert (found.status, found.reason) == ("False", "NotReachedYet")
+    assert found.message.endswith("; the next recurrences try further batch sizes")
+    assert not backend.events
+
+
+def test_another_template_is_not_judged_by_the_whole_runs_of_the_one_before() -> None:
+    backend = backend_with(retries=0)
+    backend.reconcile()
+    train(backend, backend.running[0])
+    template = {"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "better"}]}}}}
+    backend.change_spec(template=template)
+    progress = train(backend, next_attempt(backend))
+    assert (progress.stop_requested, progress.final_metric) == (False, None)
+
+
+def test_mode_advise_ends_no_attempt_at_its_plateau() -> None:
+    backend = backend_with(mode="Advise", retries=0)
+    backend.reconcile()
+    for _ in range(3):
+        progress = train(backend, backend.running[0])
+        assert not progress.stop_requested
+        next_attempt(backend)
+
+
+def test_an_attempt_that_reached_its_target_is_not_stopped_by_its_prediction() -> None:
+    backend = backend_with()
+    backend.reconcile()
+    recurrence = backend.recurrences[backend.running[0]]
+    number = Decimal("0.6")
+    found = FinalMetricPrediction(metric=number, low=number, high=number, reach_percent=number, plateau=True)
+    progress = Progress(reached=True, final_metric=found)
+    assert with_stop_request(recurrence, progress) is progress
+    assert not is_review_due(recurrence, progress)

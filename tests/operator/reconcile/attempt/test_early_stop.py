@@ -1,6 +1,5 @@
 """The policy reviews the cost limit of a trial when its epochs' cost is known, and at each evaluation."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from support.backends.curved_runs import (
     curved_records,
     metric_after,
 )
-from support.backends.model_backend import KEY, ModelBackend, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
@@ -43,13 +42,10 @@ def report_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progr
     return progress
 
 
-def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
-    limit = backend.recurrences[name].spec.stop_cost_joules
-    assert limit is not None
+    limit = not_none(backend.recurrences[name].spec.stop_cost_joules)
     # Epochs cost six times those of the default, but the decision's own limit is not reached yet.
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=6_000.0, seconds=60.0)
     assert float(limit) > 0.5 * 6_000 + 0.5 * 400 * 60
@@ -57,16 +53,14 @@ def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
     assert progress.stop_requested
 
 
-def test_a_trial_on_gpus_that_others_use_too_is_not_stopped_by_their_energy(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_trial_on_gpus_that_others_use_too_is_not_stopped_by_their_energy() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     progress = progress_with_review(backend, name, epoch=2, metric=0.2, joules=9e9, seconds=60.0, shared=True)
     assert (progress.reviewed_epoch, progress.stop_requested) == (None, False)
 
 
-def test_a_trial_with_cheap_epochs_continues_with_its_new_limit(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_trial_with_cheap_epochs_continues_with_its_new_limit() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
@@ -75,9 +69,7 @@ def test_a_trial_with_cheap_epochs_continues_with_its_new_limit(backend_with: Ca
     assert not progress.stop_requested
 
 
-def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     assert progress_with_review(backend, name, epoch=0, joules=6_000.0, seconds=60.0).reviewed_epoch is None
@@ -86,12 +78,9 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
     assert progress_with_review(measuring, name, epoch=1, metric=0.2, joules=6_000.0).reviewed_epoch is None
 
 
-def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_policy_without_reviews_keeps_the_limit_of_the_decision() -> None:
     backend = backend_with(**{**JOB, "batchSize": {"policy": "Zeus"}})
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     recurrence = backend.recurrences[name]
     progress = progress_after(recurrence, report(epoch=1, metric=0.2))
     assert review_cost_limit(fail_to_read, recurrence, progress) is progress
@@ -111,9 +100,7 @@ def fail_to_read() -> Snapshot:
         {"sequence": 3, "epoch": 2, "metric": 0.95},
     ],
 )
-def test_a_report_without_a_new_evaluation_of_a_run_that_continues_is_not_reviewed(
-    backend_with: Callable[..., ModelBackend], fields: dict[str, Any]
-) -> None:
+def test_a_report_without_a_new_evaluation_of_a_run_that_continues_is_not_reviewed(fields: dict[str, Any]) -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     before = report_with_review(backend, name, sequence=2, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
@@ -123,9 +110,7 @@ def test_a_report_without_a_new_evaluation_of_a_run_that_continues_is_not_review
     assert review_cost_limit(fail_to_read, recurrence, progress) is progress
 
 
-def test_each_new_evaluation_is_reviewed_and_changes_the_limit(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_each_new_evaluation_is_reviewed_and_changes_the_limit() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     limits = []
@@ -138,9 +123,7 @@ def test_each_new_evaluation_is_reviewed_and_changes_the_limit(
     assert len(set(limits)) == 3
 
 
-def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_expensive(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_expensive() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     progress = report_with_review(backend, name, sequence=1, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
@@ -154,9 +137,7 @@ def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_exp
 
 
 @pytest.mark.parametrize(("curves", "stopped"), [(True, True), (False, False)])
-def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(
-    backend_with: Callable[..., ModelBackend], curves: bool, stopped: bool
-) -> None:
+def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(curves: bool, stopped: bool) -> None:
     sizes = {"default": 64, "candidates": list(CANDIDATES)}
     backend = backend_with(**{**JOB, "batchSize": sizes}, objective={"target": TARGET, "maxEpochs": 50})
     for record in curved_records("job-uid", KEY.namespace, KEY.name):
@@ -178,15 +159,14 @@ def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(
             break
     assert (progress.stop_requested, epoch > 1) == (stopped, True)
     assert ("going on would cost more than it could save" in progress.stop_reason) is stopped
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
     record = backend.records[(4, 0)]
     assert record.result == ("Stopped" if stopped else "Exhausted")
     assert record.curve is not None
     assert record.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
 
 
-def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_review_precedes_the_comparison_with_an_older_limit() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     fields: dict[str, Any] = {"metric": 0.2, "joules": 500.0, "seconds": 5.0}
@@ -202,9 +182,7 @@ def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Call
     assert not progress.stop_requested
 
 
-def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
     fields: dict[str, Any] = {"sequence": 1, "epoch": 1, "metric": 0.2, "joules": 700.0, "seconds": 7.0}
@@ -216,8 +194,7 @@ def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for(
         objective={**objective, "energyWeightPercent": 90}, batchSize={"default": 64, "candidates": others}
     )
     assert progress_with_review(backend, name, **fields) == unchanged
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     context = review_context(snapshot, recurrence)
     assert context.target == recurrence.spec.target.run_target
     assert (context.max_epochs, context.eta) == (50, 0.5)
@@ -225,21 +202,15 @@ def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for(
     assert not any(each.other_target for each in context.observations)
 
 
-def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself() -> None:
     backend = backend_with(**JOB, concurrencyPolicy="Allow")
     name = backend.run_until_trial()
     index = backend.recurrences[name].spec.index
-    backend.advance(3600)
-    backend.reconcile()
+    backend.reconcile_after(3600)
     (_, later) = backend.running
     backend.run_workload(later)
-    backend.report(later, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
-    backend.end_workload(later)
-    backend.reconcile()
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    backend.finish(later, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
+    snapshot = backend.state
     context = review_context(snapshot, backend.recurrences[name])
     assert (context.recurrence, context.running) == (index, ())
     assert [each.recurrence for each in context.observations] == [*range(index), index + 1]
@@ -248,9 +219,7 @@ def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
 @pytest.mark.parametrize(
     ("mode", "policy"), [("Optimize", "ThompsonSampling"), ("Optimize", "Zeus"), ("Fixed", "Zeus")]
 )
-def test_no_attempt_may_cost_more_than_twice_the_cheapest_batch_size(
-    backend_with: Callable[..., ModelBackend], mode: str, policy: str
-) -> None:
+def test_no_attempt_may_cost_more_than_twice_the_cheapest_batch_size(mode: str, policy: str) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 100}
     backend = backend_with(mode=mode, objective=objective, batchSize={"candidates": [64], "policy": policy})
     limits = []
@@ -259,9 +228,7 @@ def test_no_attempt_may_cost_more_than_twice_the_cheapest_batch_size(
         name = backend.running[0]
         limits.append(backend.recurrences[name].spec.stop_cost_joules)
         backend.run_workload(name)
-        backend.report(name, epoch=10, metric=0.95, joules=1000, finished=True)
-        backend.end_workload(name)
-        backend.reconcile()
+        backend.finish(name, epoch=10, metric=0.95, joules=1000)
         backend.advance(3600)
     assert limits[0] is None
     assert [float(limit) for limit in limits[1:] if limit is not None] == pytest.approx([2000, 2000], rel=0.06)

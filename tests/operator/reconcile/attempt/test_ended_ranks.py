@@ -15,8 +15,7 @@ from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPod, Wo
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.actions import EmitEvent, WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.report_effect import progress_after, progress_after_output
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport, progress_after, progress_after_output
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
 
 

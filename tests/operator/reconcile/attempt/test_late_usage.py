@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
+from support.backends.model_backend import ModelBackend, job, not_none, pod_energy
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
@@ -26,17 +26,12 @@ def unreported(backend: ModelBackend) -> str:
 
 
 def run(backend: ModelBackend, *, reports: bool) -> str:
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     backend.advance(20)
     if reports:
         backend.report(name, epoch=5, metric=0.95, finished=True)
-    backend.end_workload(name, None if reports else Failure.DISRUPTED, "its node went away")
-    backend.reconcile()
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
+    backend.end_attempt(name, None if reports else Failure.DISRUPTED, "its node went away")
+    backend.reconcile_after(TIMEOUT_SECONDS)
     return name
 
 
@@ -94,8 +89,7 @@ def test_a_late_report_of_an_attempt_without_usage_adds_energy_but_no_observatio
     name = run(backend, reports=False)
     assert status_of(backend, name).usage is None
     report_later(backend, name, pod_energy())
-    usage = status_of(backend, name).usage
-    assert usage is not None
+    usage = not_none(status_of(backend, name).usage)
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
     assert total_joules(backend) == 1200
     assert job_observations.observations(tuple(backend.records.values())) == ()
@@ -107,8 +101,7 @@ def test_the_same_late_report_is_written_once(backend: ModelBackend, unreported:
     report_later(backend, unreported, pod_energy())
     version = backend.recurrences[unreported].metadata.resource_version
     report_later(backend, unreported, pod_energy())
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert next_actions(snapshot, backend.now).actions == ()
     assert backend.recurrences[unreported].metadata.resource_version == version
 
@@ -126,8 +119,7 @@ def test_a_late_report_that_is_not_final_or_not_of_all_gpus_changes_nothing(
 def test_a_pod_that_continues_after_the_outcome_counts_until_its_end(backend: ModelBackend, unreported: str) -> None:
     report_later(backend, unreported, pod_energy())
     report_later(backend, unreported, pod_energy(joules=5000.0, seconds=60.0))
-    usage = status_of(backend, unreported).usage
-    assert usage is not None
+    usage = not_none(status_of(backend, unreported).usage)
     assert usage.gpu_energy_joules == 5000
     (record,) = [each for each in backend.records.values() if each.recurrence_name == unreported]
     assert record.energy_joules == 1000
@@ -159,9 +151,7 @@ def test_the_status_keeps_all_pods_of_an_attempt(backend: ModelBackend) -> None:
         backend.workloads[name] = replace(backend.workloads[name], pods=(pod,))
         backend.reconcile()
     assert [pod.uid for pod in status_of(backend, name).pods] == ["first", "second"]
-    backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.reconcile()
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
+    backend.end_attempt(name, Failure.CRASHED, "exit code 1")
+    backend.reconcile_after(TIMEOUT_SECONDS)
     assert status_of(backend, name).result is not None
     assert [pod.uid for pod in status_of(backend, name).pods] == ["first", "second"]

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, job, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
 from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.power_fields import Power, PowerSelector
 from wattloop_operator.domain.limit_progress import MAX_LIMIT_PODS
 from wattloop_operator.domain.progress import Progress
@@ -18,6 +20,7 @@ from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
+from wattloop_operator.reconcile.attempt.attempt_conditions import POWER_LIMIT_HELD
 from wattloop_operator.reconcile.attempt.ordered_limit import (
     MAX_CHANGE_PART,
     MAX_ORDERED_LIMITS,
@@ -30,6 +33,7 @@ from wattloop_operator.reconcile.attempt.ordered_limit import (
 )
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.learning.job_observations import complete_points
 
@@ -330,3 +334,79 @@ def test_the_limits_to_measure_are_few_and_within_the_range(one: int, other: int
     assert 1 <= len(limits) <= MAX_ORDERED_LIMITS
     assert all(lowest <= watts <= highest for watts in limits)
     assert list(limits) == sorted(set(limits), reverse=True)
+
+
+REFUSAL = (
+    "the agent refused: GPU GPU-0: a power limit of 100 watts is out of range: GPUPowerPolicy fleet allows 150 to 350"
+)
+FIXED_100 = {"mode": "Fixed", "watts": 100}
+
+
+def running(power: dict[str, Any]) -> tuple[ModelBackend, str]:
+    backend = ModelBackend(job(power=power, mode="Fixed"))
+    return backend, backend.start_attempt()
+
+
+def report_limit(
+    backend: ModelBackend, name: str, *, refusal: str = "", limit: float | None = None, **fields: Any
+) -> None:
+    """A report with the state of the power limit arrives."""
+    recurrence = backend.recurrences[name]
+    limit_report = replace(report(**fields), power_limit_watts=limit, power_limit_refusal=refusal)
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": progress_after(recurrence, limit_report)})
+
+
+def limit_condition(backend: ModelBackend, name: str) -> Condition | None:
+    conditions = backend.recurrences[name].status.conditions
+    return next((each for each in conditions if each.type == POWER_LIMIT_HELD), None)
+
+
+@pytest.mark.parametrize("power", [FIXED_100, {"mode": "Auto", "selector": "Cost"}], ids=["fixed", "to be measured"])
+def test_a_refused_limit_sets_a_condition_and_the_training_reaches_its_target(power: dict[str, Any]) -> None:
+    backend, name = running(power)
+    report_limit(backend, name, refusal=REFUSAL)
+    backend.reconcile()
+    condition = not_none(limit_condition(backend, name))
+    assert (condition.status, condition.reason) == (ConditionStatus.FALSE, "Refused")
+    assert condition.message.startswith(REFUSAL)
+    report_limit(backend, name, refusal=REFUSAL, sequence=2, epoch=5, metric=0.95, finished=True)
+    assert backend.end_attempt(name).result is Result.REACHED
+    assert limit_condition(backend, name) == condition
+    (record,) = backend.records.values()
+    assert record.power_limit_watts is None, "its cost counts for no limit"
+    assert job_observations.observations((record,)) != ()
+
+
+def test_a_limit_that_is_set_has_a_true_condition() -> None:
+    backend, name = running(FIXED_100)
+    report_limit(backend, name, limit=100.0)
+    backend.reconcile()
+    condition = not_none(limit_condition(backend, name))
+    assert (condition.status, condition.reason) == (ConditionStatus.TRUE, "Held")
+
+
+def test_a_limit_that_is_set_after_a_refusal_changes_the_condition() -> None:
+    backend, name = running(FIXED_100)
+    report_limit(backend, name, refusal=REFUSAL)
+    backend.reconcile()
+    backend.advance(60)
+    report_limit(backend, name, limit=100.0, sequence=2)
+    backend.reconcile()
+    condition = not_none(limit_condition(backend, name))
+    assert (condition.status, condition.last_transition_time) == (ConditionStatus.TRUE, backend.now)
+
+
+@pytest.mark.parametrize(
+    ("power", "fields"),
+    [
+        ({"mode": "None"}, {"refusal": REFUSAL}),
+        (FIXED_100, {}),
+        (FIXED_100, {"refusal": REFUSAL, "gpus": 0}),
+    ],
+    ids=["no limit was chosen", "the report does not mention it", "there are no GPUs"],
+)
+def test_without_a_limit_or_gpus_there_is_no_condition(power: dict[str, Any], fields: dict[str, Any]) -> None:
+    backend, name = running(power)
+    report_limit(backend, name, **fields)
+    backend.reconcile()
+    assert limit_condition(backend, name) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, report
+from support.backends.model_backend import ModelBackend, backend_with, not_none, report
 from wattloop.wire.undelivered_reports import packed, unpacked
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase, WorkloadPod
@@ -100,7 +100,6 @@ def is_deleted(backend: ModelBackend, name: str) -> None:
     ],
 )
 def test_each_end_has_its_result_reason_and_observation(
-    backend_with: Callable[..., ModelBackend],
     happens: Callable[[ModelBackend, str], None],
     result: Result,
     message: str,
@@ -110,8 +109,7 @@ def test_each_end_has_its_result_reason_and_observation(
     backend = backend_with(**NEVER_RETRY)
     name = backend.start_attempt()
     happens(backend, name)
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result is result
     assert message in status.message
     complete = next(each for each in status.conditions if each.type == "Complete")
@@ -127,52 +125,41 @@ def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(ba
     name = backend.start_attempt()
     finishes_but_does_not_end(backend, name)
     backend.reconcile()
-    backend.advance(59)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
-    backend.advance(2)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.REACHED
+    assert backend.status_of(name, 59).result is None
+    assert backend.status_of(name, 2).result is Result.REACHED
     assert name not in backend.workloads
 
 
-def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bound(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bound() -> None:
     backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
     first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()
     backend.advance(3600)
     second = backend.start_attempt()
-    limit = backend.recurrences[second].spec.stop_cost_joules
-    assert limit is not None
+    limit = not_none(backend.recurrences[second].spec.stop_cost_joules)
     backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(limit), seconds=1.0)
     progress = backend.recurrences[second].progress
-    assert progress is not None
     assert progress.stop_requested
-    backend.end_workload(second)
-    backend.reconcile()
-    assert backend.recurrences[second].status.result is Result.STOPPED
+    assert backend.end_attempt(second).result is Result.STOPPED
     assert learned(backend)[-1].outcome is Outcome.STOPPED
 
 
-def test_a_target_reached_above_the_cost_limit_counts_as_reached(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_target_reached_above_the_cost_limit_counts_as_reached() -> None:
     backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
     first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()
     backend.advance(3600)
     second = backend.start_attempt()
-    limit = backend.recurrences[second].spec.stop_cost_joules
-    assert limit is not None
-    backend.report(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(limit), seconds=1.0, finished=True)
-    backend.end_workload(second)
-    backend.reconcile()
-    assert backend.recurrences[second].status.result is Result.REACHED
+    limit = not_none(backend.recurrences[second].spec.stop_cost_joules)
+    assert (
+        backend.finish(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(limit), seconds=1.0).result
+        is Result.REACHED
+    )
 
 
-def test_an_arm_that_crashes_three_times_is_not_tried_again(backend_with: Callable[..., ModelBackend]) -> None:
+def test_an_arm_that_crashes_three_times_is_not_tried_again() -> None:
     backend = backend_with(retries=20, batchSize={"default": 64, "candidates": [32, 64]})
     backend.reconcile()
     crashed: list[int] = []
@@ -228,38 +215,29 @@ def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> No
     ],
 )
 def test_a_message_says_what_a_training_that_ended_by_itself_came_to_and_rounds_it_only_if_that_changes_nothing(
-    backend_with: Callable[..., ModelBackend], target: dict[str, Any], metric: float, message: str
+    target: dict[str, Any], metric: float, message: str
 ) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": "0.9", **target}, "maxEpochs": 50}
     backend = backend_with(**NEVER_RETRY, objective=objective)
     name = backend.start_attempt()
-    backend.report(name, sequence=1, epoch=5, metric=metric, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, sequence=1, epoch=5, metric=metric)
     assert backend.recurrences[name].status.message == message
 
 
-def test_a_workload_that_is_suspended_from_its_start_waits_without_a_deadline(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_workload_that_is_suspended_from_its_start_waits_without_a_deadline() -> None:
     backend = backend_with(**NEVER_RETRY)
     backend.reconcile()
     (name,) = backend.workloads
     backend.workloads[name] = replace(backend.workloads[name], suspended=True)
-    backend.advance(86_400)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
+    assert backend.status_of(name, 86_400).result is None
 
 
-def test_a_failed_workload_that_may_run_again_is_deleted_once_its_result_is_written(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_failed_workload_that_may_run_again_is_deleted_once_its_result_is_written() -> None:
     backend = backend_with(**NEVER_RETRY)
     name = backend.start_attempt()
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
     backend.workloads[name] = replace(backend.workloads[name], may_run_again=True)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.CRASHED
+    assert backend.status_of(name).result is Result.CRASHED
     assert name not in backend.workloads
 
 
@@ -273,7 +251,7 @@ def test_a_failed_workload_that_may_run_again_is_deleted_once_its_result_is_writ
     ],
 )
 def test_a_training_that_ended_while_nothing_could_be_received_has_no_result_that_may_be_false(
-    backend_with: Callable[..., ModelBackend], last: dict[str, Any], result: Result
+    last: dict[str, Any], result: Result
 ) -> None:
     """A training that reached its target then was said to have missed it after the last epoch that was received."""
     backend = backend_with(**NEVER_RETRY)
@@ -282,8 +260,7 @@ def test_a_training_that_ended_while_nothing_could_be_received_has_no_result_tha
     backend.end_workload(name)
     backend.advance(3600)
     backend.observed_since = backend.now
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result is result
     if result is Result.DISRUPTED:
         assert "while the operator or its database was away" in status.message
@@ -308,7 +285,7 @@ def left_behind(**fields: Any) -> tuple[UndeliveredReports, ...]:
     ],
 )
 def test_what_a_training_left_in_its_pod_while_nothing_could_be_received_decides_its_outcome(
-    backend_with: Callable[..., ModelBackend], last: dict[str, Any], failure: Failure | None, result: Result
+    last: dict[str, Any], failure: Failure | None, result: Result
 ) -> None:
     """One that ended by itself without its last report, as by os._exit, may have gone on after the report before."""
     backend = backend_with(**NEVER_RETRY)
@@ -323,8 +300,7 @@ def test_what_a_training_left_in_its_pod_while_nothing_could_be_received_decides
     backend.workloads[name] = replace(backend.workloads[name], undelivered=(text,))
     backend.advance(3600)
     backend.observed_since = backend.now
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result is result
     assert status.epochs == 8
     assert status.usage is not None
@@ -332,9 +308,7 @@ def test_what_a_training_left_in_its_pod_while_nothing_could_be_received_decides
     assert len(backend.records) == 1
 
 
-def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_another_kind_of_source(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_another_kind_of_source() -> None:
     """The operator was killed between the start of the workload and its next status."""
     for source, result in (("Push", Result.REACHED), ("Logs", Result.MISSING_METRIC)):
         backend = backend_with(**NEVER_RETRY, reporting={"source": source})
@@ -350,9 +324,7 @@ def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_a
         backend.advance(3600)
         backend.observed_since = backend.now
         backend.reconcile()
-        backend.advance(60)
-        backend.reconcile()
-        assert backend.recurrences[name].status.result is result
+        assert backend.status_of(name, 60).result is result
 
 
 @pytest.mark.parametrize(
@@ -365,7 +337,7 @@ def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_a
     ids=["the other rank reports nothing", "its pod is gone", "it had reported its end"],
 )
 def test_a_part_of_the_energy_of_several_ranks_is_not_taken_for_all_of_it(
-    backend_with: Callable[..., ModelBackend], kept: tuple[str, ...], ended: set[int], result: Result
+    kept: tuple[str, ...], ended: set[int], result: Result
 ) -> None:
     """A node that is empty is often removed while the operator is away, and its pod with it."""
     backend = backend_with(**NEVER_RETRY)
@@ -381,7 +353,6 @@ def test_a_part_of_the_energy_of_several_ranks_is_not_taken_for_all_of_it(
     backend.workloads[name] = replace(backend.workloads[name], undelivered=(left,), pods=present)
     backend.advance(3600)
     backend.observed_since = backend.now
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result is result
     assert ("is gone" in status.message) is (result is Result.DISRUPTED)

@@ -1,6 +1,5 @@
 """Attempts whose training does not use the client: progress by what is seen of it, and its end from outside."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -8,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
+from support.backends.model_backend import ModelBackend, backend_with, job, not_none, pod_energy
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.report_effect import progress_after_output
+from wattloop_operator.reconcile.attempt.report_effect import OutputReport, progress_after_output
 from wattloop_operator.reconcile.learning.decision import sample_decision
 
 LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}
-BackendWith = Callable[..., ModelBackend]
 THRESHOLD = 0.9
 AGENT_SECONDS = 10
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
@@ -47,7 +44,7 @@ def progress_of(backend: ModelBackend, name: str) -> Progress:
 )
 @pytest.mark.parametrize("ends_gracefully", [True, False])
 def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
-    backend_with: BackendWith, seen: OutputReport, expected: tuple[str, str], ends_gracefully: bool
+    seen: OutputReport, expected: tuple[str, str], ends_gracefully: bool
 ) -> None:
     backend = backend_with(**LOGS, retries=0)
     name = backend.start_attempt()
@@ -59,8 +56,7 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
         backend.end_workload(name, Failure.DISRUPTED, "killed")
     else:
         backend.workloads.pop(name)
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result == expected[0]
     assert expected[1] in status.message
 
@@ -74,8 +70,7 @@ def awaiting() -> tuple[ModelBackend, str]:
     backend.see(name, OutputReport(9, metric=0.95, epoch=3))
     backend.reconcile()
     backend.workloads.pop(name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
+    assert backend.status_of(name).result is None
     return backend, name
 
 
@@ -83,8 +78,7 @@ def test_a_training_that_was_ended_costs_what_its_agent_reports_afterwards(await
     backend, name = awaiting
     backend.advance(AGENT_SECONDS - 1)
     backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result == "Reached"
     assert status.usage is not None
     assert status.usage.gpu_energy_joules == 1200
@@ -97,9 +91,7 @@ def test_the_agent_of_a_training_that_was_ended_is_awaited_for_its_timeout(await
     backend, name = awaiting
     conditions = {each.type: each for each in backend.recurrences[name].status.conditions}
     assert (conditions["Running"].status, conditions["Running"].reason) == ("False", "EnergyAwaited")
-    backend.advance(AGENT_SECONDS)
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name, AGENT_SECONDS)
     assert status.result == "Reached"
     assert "no energy was measured" in status.message
     assert "EnergyAwaited" not in {each.type for each in status.conditions}
@@ -109,17 +101,15 @@ def test_an_energy_that_is_reported_after_the_outcome_is_no_longer_called_unmeas
     awaiting: tuple[ModelBackend, str],
 ) -> None:
     backend, name = awaiting
-    backend.advance(AGENT_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(AGENT_SECONDS)
     backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.cost_joules is not None
     complete = next(each for each in status.conditions if each.type == "Complete")
     assert status.message == complete.message == "accuracy reached 0.95 after 3 epochs"
 
 
-def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(backend_with: BackendWith) -> None:
+def test_what_a_training_shows_between_its_target_and_its_end_does_not_count() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.95, epoch=3))
@@ -143,25 +133,19 @@ def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(bac
         [(50, 0.7), (51, 0.8), (50, 0.95), (4, 0.96), (52, 0.97)],
     ],
 )
-def test_what_a_training_prints_after_its_last_epoch_does_not_count(
-    backend_with: BackendWith, printed: list[tuple[int, float]]
-) -> None:
+def test_what_a_training_prints_after_its_last_epoch_does_not_count(printed: list[tuple[int, float]]) -> None:
     backend = backend_with(**LOGS, retries=0)
     name = backend.start_attempt()
     for position, (epoch, metric) in enumerate(printed, start=1):
         backend.see(name, OutputReport(position, metric=metric, epoch=epoch))
     backend.reconcile()
     assert backend.workloads[name].terminating
-    backend.end_workload(name, Failure.DISRUPTED, "killed")
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.end_attempt(name, Failure.DISRUPTED, "killed")
     assert (status.result, status.epochs, status.metric) == ("Exhausted", 50, "0.7")
     assert status.message.startswith("accuracy got to 0.7 after 50 epochs, below the target 0.9")
 
 
-def test_what_a_training_prints_again_after_it_was_asked_to_end_starts_no_other_count(
-    backend_with: BackendWith,
-) -> None:
+def test_what_a_training_prints_again_after_it_was_asked_to_end_starts_no_other_count() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.6, epoch=5))
@@ -174,25 +158,22 @@ def test_what_a_training_prints_again_after_it_was_asked_to_end_starts_no_other_
     assert len(progress.processes) == 1
 
 
-def test_what_a_training_shows_after_it_has_diverged_does_not_make_it_reach(backend_with: BackendWith) -> None:
+def test_what_a_training_shows_after_it_has_diverged_does_not_make_it_reach() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     # A fast script prints all of it before anything can end it.
     for epoch, metric in enumerate((0.3, float("inf"), 0.95), start=1):
         backend.see(name, OutputReport(epoch, metric=metric, epoch=epoch))
     backend.see(name, OutputReport(4, finished=True))
-    backend.end_workload(name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "Diverged"
+    assert backend.end_attempt(name).result == "Diverged"
     assert backend.recurrences[name].status.epochs == 2
 
 
-def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> None:
+def test_a_pattern_that_matches_no_line_is_named() -> None:
     backend = backend_with(reporting={"source": "Logs", "pattern": "acc: (?P<metric>[0-9]+)"})
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, finished=True))
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
     message = backend.recurrences[name].status.message
     assert "no line matched spec.reporting.pattern 'acc: (?P<metric>[0-9]+)' with a number; print a line" in message
 
@@ -205,30 +186,23 @@ def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> N
         ("it 3 | val acc 0.31", "has val acc before a space, without '=' as in val acc=0.5: print the number alone"),
     ],
 )
-def test_the_message_of_a_training_whose_lines_did_not_count_says_why(
-    backend_with: BackendWith, line: str, reason: str
-) -> None:
+def test_the_message_of_a_training_whose_lines_did_not_count_says_why(line: str, reason: str) -> None:
     target = {"metric": "val acc", "threshold": "0.9"}
     backend = backend_with(reporting={"source": "Logs"}, objective={"target": target})
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, finished=True))
-    backend.end_workload(name, output=f"begin\n{line}\n")
-    backend.reconcile()
+    backend.end_attempt(name, output=f"begin\n{line}\n")
     message = backend.recurrences[name].status.message
     assert message.startswith(f"ended without val acc: the line '{line}' {reason}")
 
 
-def test_a_training_of_which_perhaps_the_training_data_s_metric_has_counted_teaches_nothing(
-    backend_with: BackendWith,
-) -> None:
+def test_a_training_of_which_perhaps_the_training_data_s_metric_has_counted_teaches_nothing() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.7, epoch=1))
     backend.see(name, OutputReport(2, finished=True))
     epochs = (f"Epoch {epoch}: accuracy=0.{6 + epoch}\nval_accuracy=0.5\n" for epoch in (1, 2, 3))
-    backend.end_workload(name, output="".join(epochs))
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.end_attempt(name, output="".join(epochs))
     assert status.result == "MissingMetric"
     assert status.message.startswith(
         "ended without accuracy: the value in 'Epoch 1: accuracy=0.7' has counted, and is perhaps of the training "
@@ -236,18 +210,16 @@ def test_a_training_of_which_perhaps_the_training_data_s_metric_has_counted_teac
     )
 
 
-def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
+def test_a_training_that_does_not_end_is_abandoned_after_a_minute() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(9, metric=0.95, epoch=3))
     backend.reconcile()
-    backend.advance(61)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "Reached"
+    assert backend.status_of(name, 61).result == "Reached"
     assert "did not end within 60 s" in backend.recurrences[name].status.message
 
 
-def test_a_training_continues_until_its_target_and_within_its_last_epoch(backend_with: BackendWith) -> None:
+def test_a_training_continues_until_its_target_and_within_its_last_epoch() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.5, epoch=50))
@@ -263,7 +235,7 @@ def test_a_training_with_the_client_is_not_ended_at_its_target(backend: ModelBac
     assert not backend.workloads[name].terminating
 
 
-def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it(backend_with: BackendWith) -> None:
+def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it() -> None:
     backend = backend_with(**LOGS)
     backend.reads_output = False
     backend.reconcile()
@@ -271,7 +243,7 @@ def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it(backend
     assert {each.reason for each in backend.job.status.conditions if each.type == "Ready"} == {"NotSupported"}
 
 
-def test_a_job_whose_metric_is_in_a_file_starts_only_where_files_are_read(backend_with: BackendWith) -> None:
+def test_a_job_whose_metric_is_in_a_file_starts_only_where_files_are_read() -> None:
     backend = backend_with(reporting={"source": "File", "path": "metrics.csv"})
     backend.reconcile()
     assert backend.running == []
@@ -282,7 +254,7 @@ def test_a_job_whose_metric_is_in_a_file_starts_only_where_files_are_read(backen
     )
 
 
-def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: BackendWith) -> None:
+def test_a_change_of_the_source_applies_to_the_next_attempt() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.change_spec(reporting={"source": "Push"})
@@ -291,7 +263,7 @@ def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: Backen
     assert backend.workloads[name].terminating
 
 
-def test_without_epochs_each_evaluation_is_an_epoch(backend_with: BackendWith) -> None:
+def test_without_epochs_each_evaluation_is_an_epoch() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     for position, metric in enumerate((0.1, 0.2, 0.3), start=1):
@@ -299,7 +271,7 @@ def test_without_epochs_each_evaluation_is_an_epoch(backend_with: BackendWith) -
     assert progress_of(backend, name).epoch == 3
 
 
-def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith) -> None:
+def test_the_epochs_of_a_restarted_training_are_added() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     for position, epoch in enumerate((1, 2, 1, 1.5), start=1):
@@ -308,7 +280,7 @@ def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith)
     assert progress_of(backend, name).epoch == Decimal("3.5")
 
 
-def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendWith) -> None:
+def test_an_epoch_that_is_lower_by_rounding_is_no_restart() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.1, epoch=0.67))
@@ -317,7 +289,7 @@ def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendW
     assert epochs_of(progress) == [Decimal("0.67")]
 
 
-def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
+def test_a_repeated_evaluation_counts_once() -> None:
     consecutive = {"objective": {"target": {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}}}
     backend = backend_with(**LOGS, **consecutive)
     name = backend.start_attempt()
@@ -328,9 +300,7 @@ def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
     assert progress_of(backend, name).reached
 
 
-def test_the_progress_has_for_the_next_operator_that_a_container_counts_epochs_from_0(
-    backend_with: BackendWith,
-) -> None:
+def test_the_progress_has_for_the_next_operator_that_a_container_counts_epochs_from_0() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.1, epoch=1, process="pod/0", counts_from_0=True))
@@ -343,10 +313,8 @@ def test_the_progress_has_for_the_next_operator_that_a_container_counts_epochs_f
 def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, float]], data: st.DataObject) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": f"{THRESHOLD}"}, "maxEpochs": 1000}
     backend = ModelBackend(job(**LOGS, objective=objective))
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    recurrence = sample_decision(snapshot, backend.now)
-    assert recurrence is not None
+    snapshot = backend.state
+    recurrence = not_none(sample_decision(snapshot, backend.now))
     reports = [OutputReport(index + 1, metric, epoch) for index, (metric, epoch) in enumerate(seen)]
     for index, report in enumerate(reports):
         progress = progress_after_output(recurrence, report)
@@ -361,16 +329,13 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
 
 
 @pytest.mark.parametrize("source", ["Logs", "TerminationMessage"])
-def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with: BackendWith, source: str) -> None:
+def test_the_outcome_of_a_training_that_ended_waits_for_its_output(source: str) -> None:
     backend = backend_with(reporting={"source": source})
     name = backend.start_attempt()
-    backend.end_workload(name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
+    assert backend.end_attempt(name).result is None
     backend.see(name, OutputReport(5, metric=0.7, epoch=2))
     backend.see(name, OutputReport(6, finished=True))
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "Exhausted"
+    assert backend.status_of(name).result == "Exhausted"
 
 
 @pytest.mark.parametrize(
@@ -380,9 +345,7 @@ def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with:
         ("t$(WATTLOOP_RECURRENCE).csv", "wattloop logs FILE --source File --metric accuracy"),
     ],
 )
-def test_the_command_for_a_file_without_the_metric_names_a_file_that_exists(
-    backend_with: BackendWith, path: str, command: str
-) -> None:
+def test_the_command_for_a_file_without_the_metric_names_a_file_that_exists(path: str, command: str) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
@@ -391,19 +354,13 @@ def test_the_command_for_a_file_without_the_metric_names_a_file_that_exists(
         update={"spec": recurrence.spec.model_copy(update={"reporting": reporting})}
     )
     backend.see(name, OutputReport(1, finished=True))
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
     assert command in backend.recurrences[name].status.message
 
 
-def test_the_wait_for_the_last_lines_is_bounded(backend_with: BackendWith) -> None:
+def test_the_wait_for_the_last_lines_is_bounded() -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
-    backend.end_workload(name)
-    backend.reconcile()
-    backend.advance(29)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
-    backend.advance(1)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "MissingMetric"
+    backend.end_attempt(name)
+    assert backend.status_of(name, 29).result is None
+    assert backend.status_of(name, 1).result == "MissingMetric"

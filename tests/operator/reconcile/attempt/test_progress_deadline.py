@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, job
+from support.backends.model_backend import KilledError, ModelBackend, job, not_none, report
+from wattloop.wire.training_messages import ProbeReport
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import MAX_HEARTBEATS, Progress
-from wattloop_operator.domain.snapshot import WorkloadPod
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at, with_heartbeat
+from wattloop_operator.reconcile.attempt.progress_summary import MAX_INTERVAL, cost_percent, power_watts, summary_of
+from wattloop_operator.reconcile.attempt.report_effect import progress_after
+from wattloop_operator.reconcile.energy.epoch_usage import with_probes
+from wattloop_operator.reconcile.energy.gpu_node_status import with_recent_power
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Outcome
 
@@ -42,8 +48,7 @@ def test_a_forbid_job_goes_on_after_a_training_that_hangs() -> None:
     message = backend.recurrences[hung].status.message
     assert message.startswith("batch size 64: no process reported for 600 s (progressDeadlineSeconds)")
     assert "rank 0 is silent longest, since 2026-03-01T12:00:00Z after 3 epochs" in message
-    backend.advance(3600)
-    backend.reconcile()
+    backend.reconcile_after(3600)
     (following,) = backend.running
     assert backend.recurrences[following].spec.index == 1
 
@@ -273,3 +278,100 @@ def test_the_heartbeats_have_the_latest_report_of_each_rank_within_their_bound(
     listed = {rank: time for rank, time in latest.items() if rank < MAX_HEARTBEATS}
     assert [(each.rank, each.time) for each in progress.heartbeats] == sorted(listed.items())
     assert progress.last_report_time == (backend.now if reports else None)
+
+
+def test_a_status_is_written_ever_more_rarely_however_often_a_training_reports(backend: ModelBackend) -> None:
+    name, writes = backend.start_attempt(), []
+    for second in range(1, 301):
+        before = backend.status_writes[name]
+        backend.advance(1)
+        backend.report(name, sequence=second, epoch=second / 100, joules=300.0 * second, seconds=second)
+        wake_at = not_none(backend.reconcile())
+        assert wake_at <= backend.now + MAX_INTERVAL
+        if backend.status_writes[name] > before:
+            summary = not_none(backend.recurrences[name].status.progress)
+            assert (summary.epoch, summary.energy_joules) == (Decimal(second) / 100, 300 * second)
+            assert (summary.time_seconds, summary.last_report_time) == (second, backend.now)
+            writes.append(second)
+    assert writes == [5, 10, 15, 23, 35, 53, 80, 110, 140, 170, 200, 230, 260, 290]
+
+
+def test_a_short_attempt_writes_its_progress_with_its_outcome_alone(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    written = backend.status_writes[name]
+    status = backend.finish(name, epoch=5, metric=0.95)
+    assert status.progress is not None
+    assert (status.result, status.progress.epoch, status.progress.metric) == (Result.REACHED, 5, Decimal("0.95"))
+    # The condition Ending, and the outcome.
+    assert backend.status_writes[name] - written <= 2
+
+
+def test_after_the_clock_was_set_back_the_next_report_is_stated(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    for sequence, seconds in ((1, 60), (2, -3600), (3, 60)):
+        backend.advance(seconds)
+        backend.report(name, sequence=sequence, epoch=sequence)
+        backend.reconcile()
+        summary = not_none(backend.recurrences[name].status.progress)
+        assert (summary.epoch, summary.last_report_time) == (sequence, backend.now)
+
+
+def test_the_cost_so_far_counts_no_trials_of_probes(backend: ModelBackend) -> None:
+    attempt = backend.recurrences[backend.start_attempt()]
+    spec = attempt.spec.model_copy(update={"stop_cost_joules": Decimal(10_000)})
+    progress = progress_after(attempt, report(joules=1000.0, seconds=10.0))
+    attempt = attempt.model_copy(update={"spec": spec, "progress": progress})
+    # Half of 1,000 J, and half of 10 s at 400 W.
+    assert cost_percent(attempt) == pytest.approx(25)
+    probed = with_probes(progress, ProbeReport(4, 200.0, 5.0, ()), restarted=False)
+    assert cost_percent(attempt.model_copy(update={"progress": probed})) == pytest.approx(14)
+
+
+def test_the_power_now_is_that_of_all_gpus_or_not_known(backend: ModelBackend) -> None:
+    attempt = backend.recurrences[backend.start_attempt()]
+    sent = report(joules=1000.0, seconds=10.0, gpus=2)
+    progress = progress_after(attempt, sent)
+    assert power_watts(progress) is None
+    known = with_recent_power(attempt.progress, progress, sent.gpus, backend.now)
+    assert power_watts(known) == 100
+    assert power_watts(with_recent_power(attempt.progress, progress, sent.gpus[:1], backend.now)) is None
+
+
+def test_an_attempt_whose_row_is_lost_goes_on_by_the_next_cumulative_reports(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.report(name, sequence=1, epoch=1, metric=0.5, joules=1000.0, seconds=10.0)
+    backend.reconcile_after(60)
+    before = not_none(backend.recurrences[name].status.progress)
+    backend.lose_database()
+    backend.reconcile()
+    lost = backend.recurrences[name]
+    assert (lost.progress_version, lost.status.progress) == (0, before), "what was written is true still"
+    backend.finish(name, sequence=2, epoch=2, metric=0.95, joules=2000.0, seconds=20.0)
+    record = backend.records[(0, 0)]
+    assert (record.result, record.epochs, record.energy_joules, record.time_seconds) == ("Reached", 2, 2000, 20)
+    assert record.curve is not None
+    assert record.curve.epochs == (2,)
+    assert summary_of(backend.recurrences[name], ended=True) == backend.recurrences[name].status.progress
+
+
+@pytest.mark.parametrize("later", ["the training reports", "its workload runs again", "a user asks for another run"])
+def test_an_outcome_that_was_decided_before_a_kill_is_the_one_that_the_next_operator_writes(
+    backend: ModelBackend, later: str
+) -> None:
+    name = backend.start_attempt()
+    backend.report(name, sequence=1, epoch=1, metric=0.5)
+    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
+    backend.killed_once_decided = True
+    with pytest.raises(KilledError):
+        backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    if later == "the training reports":
+        backend.report(name, sequence=2, epoch=9, metric=0.99, finished=True)
+    elif later == "its workload runs again":
+        backend.run_workload(name)
+        assert backend.workloads[name].phase is WorkloadPhase.RUNNING
+    else:
+        backend.change_spec(concurrencyPolicy="Replace", runRequest="again")
+    status = backend.status_of(name)
+    assert (status.result, status.epochs) == (Result.CRASHED, 1)
+    assert (backend.records[(0, 0)].result, backend.records[(0, 0)].epochs) == ("Crashed", 1)

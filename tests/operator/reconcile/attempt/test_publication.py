@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.model_backend import ModelBackend, job, not_none
 from wattloop.wire.training_messages import PublishedModel, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
@@ -24,14 +24,10 @@ def backend_with_output(**changes: Any) -> ModelBackend:
 
 def run(backend: ModelBackend, digest: str | None, *, metric: float = 0.95, failure: Failure | None = None) -> str:
     """Run one recurrence whose training reports this model; returns its name."""
-    backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     published = None if digest is None else PublishedModel(name, digest)
     backend.report(name, epoch=3, metric=metric, published=published, finished=failure is None)
-    backend.end_workload(name, failure)
-    backend.reconcile()
+    backend.end_attempt(name, failure)
     backend.advance(3600)
     return name
 
@@ -45,8 +41,7 @@ def test_the_status_names_the_model_that_was_published_last() -> None:
     backend = backend_with_output(retries=0)
     assert backend.job.status.published is None
     first = run(backend, "1" * 32)
-    published = backend.job.status.published
-    assert published is not None
+    published = not_none(backend.job.status.published)
     assert (published.recurrence, published.path) == (first, f"attempts/{first}")
     assert condition_of(backend, first) == ("True", "Published")
     run(backend, "2" * 32, metric=0.5)
@@ -81,8 +76,7 @@ def test_a_reached_attempt_that_reported_no_model_has_a_warning() -> None:
     recurrence = backend.recurrences[name]
     assert recurrence.status.result is Result.REACHED
     assert condition_of(backend, name) == ("False", "NotReported")
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     before = recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": ()})})
     events = events_of(snapshot, WriteRecurrenceStatus(before, recurrence.status))
     assert ("ModelNotPublished", True) in [(each.reason, each.warning) for each in events]
@@ -91,8 +85,7 @@ def test_a_reached_attempt_that_reported_no_model_has_a_warning() -> None:
 def test_a_published_model_has_one_event() -> None:
     backend = backend_with_output()
     recurrence = backend.recurrences[run(backend, "1" * 32)]
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     before = recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": ()})})
     for known, expected in ((before, 1), (recurrence, 0)):
         events = [each.reason for each in events_of(snapshot, WriteRecurrenceStatus(known, recurrence.status))]
@@ -132,8 +125,7 @@ def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:
     for _ in range(CRASH_BUDGET):
         (name,) = backend.running
         backend.run_workload(name)
-        backend.end_workload(name, Failure.CRASHED)
-        backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED)
     assert backend.running == []
     # Its model is published by hand, for example.
     published = CurrentModel(path="attempts/a", recurrence="a", time=backend.now)
@@ -160,8 +152,7 @@ def test_a_job_learns_only_from_a_job_with_the_same_kind_of_start() -> None:
                 output=OUTPUT | {"warmStart": warm}, batchSize={"default": 64, "candidates": [64], "learnFrom": "other"}
             )
         )
-        snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
+        snapshot = backend.state
         if warm:
             status = backend.job.status.model_copy(update={"published": source.job.status.published})
             snapshot = replace(snapshot, job=backend.job.model_copy(update={"status": status}))

@@ -1,17 +1,15 @@
 """Attempts that wait in a queue: no cost, no deadline, no hang; shown; decided again; evicted without blame."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, KilledError, ModelBackend
+from support.backends.model_backend import START, KilledError, ModelBackend, backend_with, not_none
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase
-from wattloop_operator.reconcile.job.recurrences import Recurrence
 from wattloop_operator.reconcile.job.retry import is_retry_due
 from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.job_observations import observations
@@ -53,15 +51,12 @@ def evict(backend: ModelBackend, name: str, failure: Failure = Failure.DISRUPTED
 
 
 def finish(backend: ModelBackend, name: str, **figures: Any) -> None:
-    backend.report(name, epoch=10, metric=0.95, finished=True, **figures)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=10, metric=0.95, **figures)
 
 
 def test_a_wait_is_shown_with_the_reason_of_the_queue_and_since_when(backend: ModelBackend) -> None:
     name = queued_attempt(backend)
-    backend.advance(600)
-    backend.reconcile()
+    backend.reconcile_after(600)
     queued, running = condition_of(backend, name, "Queued"), condition_of(backend, name, "Running")
     assert queued is not None
     assert running is not None
@@ -77,18 +72,16 @@ def test_a_wait_is_shown_with_the_reason_of_the_queue_and_since_when(backend: Mo
     assert [each.warning for each in events] == [False]
 
 
-def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang() -> None:
     backend = backend_with(activeDeadlineSeconds=300, progressDeadlineSeconds=60)
     name = queued_attempt(backend)
-    backend.advance(2 * HOUR_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(2 * HOUR_SECONDS)
     assert backend.running == [name]
     assert backend.recurrences[name].status.start_time is None
     queue(backend, name, None)
     backend.run_workload(name)
     backend.reconcile()
-    admitted = condition_of(backend, name, "Queued")
-    assert admitted is not None
+    admitted = not_none(condition_of(backend, name, "Queued"))
     assert (admitted.status, admitted.reason) == ("False", "Admitted")
     assert admitted.message == "queue team: it waited 7200 s"
     finish(backend, name, joules=10_000.0, seconds=100.0)
@@ -104,19 +97,17 @@ def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang(backend_with: Callabl
     ("policy", "open_after", "first"), [("Forbid", 1, None), ("Allow", 2, None), ("Replace", 1, "Cancelled")]
 )
 def test_a_slot_that_passes_during_the_wait_follows_the_concurrency_policy(
-    backend_with: Callable[..., ModelBackend], policy: str, open_after: int, first: str | None
+    policy: str, open_after: int, first: str | None
 ) -> None:
     backend = backend_with(concurrencyPolicy=policy)
     name = queued_attempt(backend)
-    backend.advance(HOUR_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(HOUR_SECONDS)
     assert len(backend.running) == open_after
     assert backend.recurrences[name].status.result == first
     assert (name in backend.workloads) == (first is None)
     assert backend.job.status.next_start == START + timedelta(seconds=2 * HOUR_SECONDS)
     if first is not None:
-        over = condition_of(backend, name, "Queued")
-        assert over is not None
+        over = not_none(condition_of(backend, name, "Queued"))
         assert (over.status, over.reason) == ("False", "NotAdmitted")
 
 
@@ -128,8 +119,7 @@ def test_an_eviction_is_disrupted_and_tried_again_without_blame_and_its_workload
     backend.run_workload(name)
     backend.reconcile()
     evict(backend, name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "Disrupted"
+    assert backend.status_of(name).result == "Disrupted"
     assert "Preempted: by a higher priority" in backend.recurrences[name].status.message
     # It would run again if it stayed.
     assert name not in backend.workloads
@@ -146,8 +136,7 @@ def test_an_evicted_training_that_had_reached_its_target_counts(backend: ModelBa
     backend.run_workload(name)
     backend.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
     evict(backend, name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result == "Reached"
+    assert backend.status_of(name).result == "Reached"
     assert name not in backend.workloads
     assert backend.running == []
 
@@ -163,9 +152,7 @@ def waiting_second_attempt(backend: ModelBackend) -> tuple[str, str]:
     return first, second
 
 
-def test_an_attempt_that_waits_is_decided_again_by_results_that_arrive(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_an_attempt_that_waits_is_decided_again_by_results_that_arrive() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     first, second = waiting_second_attempt(backend)
     size = backend.recurrences[second].spec.batch_size
@@ -187,16 +174,13 @@ def test_an_attempt_that_waits_is_decided_again_by_results_that_arrive(
     assert backend.recurrences[second].status.start_time is None
 
 
-def test_a_trial_that_waits_stays_one_while_other_results_do_not_speak_against_it(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_trial_that_waits_stays_one_while_other_results_do_not_speak_against_it() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     finish(backend, backend.start_attempt(), joules=10_000.0, seconds=100.0)
     backend.advance(HOUR_SECONDS)
     trial = queued_attempt(backend)
     assert backend.recurrences[trial].spec.decision.kind == "Trial"
-    backend.advance(HOUR_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(HOUR_SECONDS)
     other = backend.running[-1]
     assert other != trial
     backend.run_workload(other)
@@ -207,15 +191,12 @@ def test_a_trial_that_waits_stays_one_while_other_results_do_not_speak_against_i
 def test_an_attempt_that_waits_keeps_its_decision_and_its_place_without_other_results(backend: ModelBackend) -> None:
     name = queued_attempt(backend)
     for _ in range(5):
-        backend.advance(600)
-        backend.reconcile()
+        backend.reconcile_after(600)
     assert list(backend.recurrences) == [name]
     assert backend.started[name] == 1
 
 
-def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     backend.reconcile()
     first = backend.running[0]
@@ -228,17 +209,14 @@ def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result(
     for _ in range(MAX_RESULTS):
         for name in backend.running:
             queue(backend, name)
-        backend.advance(60)
-        backend.reconcile()
+        backend.reconcile_after(60)
     attempts = [backend.recurrences[name].spec.attempt for name in backend.running]
     assert len(attempts) == 3
     assert max(attempts) == 1
 
 
 @pytest.mark.parametrize("mode", ["Fixed", "Advise"])
-def test_an_attempt_that_would_be_decided_alike_keeps_its_place(
-    backend_with: Callable[..., ModelBackend], mode: str
-) -> None:
+def test_an_attempt_that_would_be_decided_alike_keeps_its_place(mode: str) -> None:
     backend = backend_with(concurrencyPolicy="Allow", mode=mode)
     first, second = waiting_second_attempt(backend)
     finish(backend, first, joules=10_000.0, seconds=100.0)
@@ -246,22 +224,20 @@ def test_an_attempt_that_would_be_decided_alike_keeps_its_place(
     assert backend.started[second] == 1
 
 
-def test_an_attempt_that_runs_is_never_decided_again(backend_with: Callable[..., ModelBackend]) -> None:
+def test_an_attempt_that_runs_is_never_decided_again() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     first, second = waiting_second_attempt(backend)
     queue(backend, second, None)
     backend.run_workload(second)
     backend.reconcile()
     backend.report(first, epoch=1, metric=0.2)
-    backend.end_workload(first, Failure.CRASHED, "CUDA out of memory", exit_code=1)
-    backend.reconcile()
+    backend.end_attempt(first, Failure.CRASHED, "CUDA out of memory", exit_code=1)
     assert backend.recurrences[second].status.result is None
 
 
 def test_a_changed_template_replaces_an_attempt_that_waits(backend: ModelBackend) -> None:
     name = queued_attempt(backend)
-    backend.change_spec(template={"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "new"}]}}}})
-    backend.reconcile()
+    backend.edit(template={"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "new"}]}}}})
     assert backend.recurrences[name].status.result == "Disrupted"
     (retried,) = backend.running
     assert backend.recurrences[retried].spec.template_digest != backend.recurrences[name].spec.template_digest
@@ -274,10 +250,9 @@ def test_attempts_that_never_start_are_at_most_a_thousand(backend: ModelBackend)
         found.model_copy(update={"spec": found.spec.model_copy(update={"attempt": number}), "status": replaced})
         for number in range(1000)
     ]
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    assert is_retry_due(snapshot, Recurrence(0, tuple(attempts[:999])))
-    assert not is_retry_due(snapshot, Recurrence(0, tuple(attempts)))
+    snapshot = backend.state
+    assert is_retry_due(snapshot, tuple(attempts[:999]))
+    assert not is_retry_due(snapshot, tuple(attempts))
 
 
 def test_the_last_attempt_is_replaced_by_the_next_run(backend: ModelBackend) -> None:
@@ -285,8 +260,7 @@ def test_the_last_attempt_is_replaced_by_the_next_run(backend: ModelBackend) -> 
     found = backend.recurrences[name]
     last = found.spec.model_copy(update={"attempt": 999, "template_digest": "0" * 32})
     backend.recurrences[name] = found.model_copy(update={"spec": last})
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result == "Disrupted"
     assert "the next run starts with the new one" in status.message
     assert backend.running == []
@@ -295,14 +269,11 @@ def test_the_last_attempt_is_replaced_by_the_next_run(backend: ModelBackend) -> 
 def test_a_changed_runtime_replaces_an_attempt_that_waits(backend: ModelBackend) -> None:
     backend.runtime_digest = "before"
     name = queued_attempt(backend)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None
+    assert backend.status_of(name).result is None
     backend.runtime_digest = None
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None, "a runtime that is not known has not changed"
+    assert backend.status_of(name).result is None, "a runtime that is not known has not changed"
     backend.runtime_digest = "after"
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.result == "Disrupted"
     assert "spec.template or its training runtime has changed" in status.message
 
@@ -315,17 +286,14 @@ def test_a_runtime_that_changes_before_the_workload_exists_replaces_the_attempt(
     (name,) = backend.recurrences
     backend.runtime_digest, backend.actions_until_killed = "after", None
     backend.refusal = "exceeded quota"
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is None, "its successor could not start either"
+    assert backend.status_of(name).result is None, "its successor could not start either"
     backend.refusal = ""
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert (status.result, status.usage, backend.started[name]) == ("Disrupted", None, 0)
     assert status.message == (
         "it never started (its workload did not exist yet), and spec.template or its training runtime has changed: "
         "the next attempt starts with the new one, and this one counts as none"
     )
     (replacement,) = backend.running
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert backend.recurrences[replacement].spec.template_digest == training_digest(snapshot)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, ModelBackend
+from support.backends.model_backend import START, ModelBackend, backend_with, not_none
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.domain.progress import FailedRank, Progress
@@ -28,8 +28,7 @@ def fail_at_start(backend: ModelBackend, output: str = IMPORT, exit_code: int = 
     """Start the oldest attempt without a result, and end it as a mistake of its user does; returns its name."""
     name = backend.start_attempt()
     backend.advance(3)
-    backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
-    backend.reconcile()
+    backend.end_attempt(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
     return name
 
 
@@ -62,9 +61,9 @@ def test_a_mistake_is_named_with_its_remedy_and_blames_no_batch_size(
 
 def test_a_program_that_cannot_be_started_is_a_mistake(backend: ModelBackend) -> None:
     name = backend.start_attempt()
-    backend.end_workload(name, Failure.NOT_STARTED, "container train could not be started (StartError): no pyton")
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.end_attempt(
+        name, Failure.NOT_STARTED, "container train could not be started (StartError): no pyton"
+    )
     assert status.result is Result.START_FAILED
     assert "no pyton; check the command in spec.template" in status.message
 
@@ -73,10 +72,9 @@ def test_an_init_container_that_fails_twice_is_a_mistake_of_the_user(backend: Mo
     for attempt in range(2):
         backend.reconcile()
         (name,) = backend.running
-        backend.end_workload(
+        backend.end_attempt(
             name, Failure.INIT_FAILED, "init container fetch ended with exit code 3", exit_code=3, output="no route"
         )
-        backend.reconcile()
         status = backend.recurrences[name].status
         assert status.result is Result.START_FAILED
         assert status.message == (
@@ -130,9 +128,10 @@ def test_a_late_failure_a_lack_of_memory_and_a_signal_count_against_the_batch_si
 ) -> None:
     name = backend.start_attempt()
     when(backend, name)
-    backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.CRASHED
+    assert (
+        backend.end_attempt(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output).result
+        is Result.CRASHED
+    )
     assert len(job_observations.observations(tuple(backend.records.values()))) == 1
 
 
@@ -150,9 +149,7 @@ def test_without_an_output_the_reported_exception_decides(
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
     backend.recurrences[name] = recurrence.model_copy(update={"progress": Progress(first_failure=failed)})
-    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is result
+    assert backend.end_attempt(name, Failure.CRASHED, "exit code 1", exit_code=1).result is result
 
 
 def tries(backend: ModelBackend) -> list[tuple[int, int, int]]:
@@ -160,9 +157,7 @@ def tries(backend: ModelBackend) -> list[tuple[int, int, int]]:
     return sorted((spec.index, spec.attempt, spec.batch_size) for spec in specs)
 
 
-def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_recurrence(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_recurrence() -> None:
     backend = backend_with(failedRunsHistoryLimit=10)
     for _ in range(2):
         fail_at_start(backend)
@@ -187,10 +182,7 @@ def test_the_next_recurrence_of_a_fixed_script_goes_on_as_if_nothing_had_failed(
     backend.advance(3600)
     name = backend.start_attempt()
     assert backend.recurrences[name].spec.decision.reason.startswith("nothing is known yet")
-    backend.report(name, epoch=5, metric=0.95, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.REACHED
+    assert backend.finish(name, epoch=5, metric=0.95).result is Result.REACHED
     backend.advance(3600)
     # A new mistake is retried once again.
     for _ in range(2):
@@ -209,7 +201,7 @@ def test_a_mistake_in_a_new_template_is_retried_once(backend: ModelBackend) -> N
     assert [each[:2] for each in tries(backend)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_deleted_history_brings_no_retry_back(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_deleted_history_brings_no_retry_back() -> None:
     backend = backend_with(failedRunsHistoryLimit=1)
     for _ in range(2):
         fail_at_start(backend)
@@ -220,9 +212,7 @@ def test_a_deleted_history_brings_no_retry_back(backend_with: Callable[..., Mode
     assert [each[:2] for each in tries(backend)] == [(3, 0)]
 
 
-def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start() -> None:
     backend = backend_with(**CONTINUOUS)
     for _ in range(2):
         fail_at_start(backend)
@@ -231,8 +221,7 @@ def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
         assert backend.running == []
         ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
         assert (ready.status, ready.reason) == ("False", "StartFailed")
-        until = backend.job.status.next_start
-        assert until is not None
+        until = not_none(backend.job.status.next_start)
         waits.append((until - backend.now).total_seconds())
         backend.advance(waits[-1])
         fail_at_start(backend)
@@ -240,24 +229,20 @@ def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
 
 
 @pytest.mark.parametrize(("epoch", "waits"), [(0, True), (3, False)])
-def test_a_job_without_a_calendar_waits_after_a_training_that_reports_nothing_at_all(
-    backend_with: Callable[..., ModelBackend], epoch: int, waits: bool
-) -> None:
+def test_a_job_without_a_calendar_waits_after_a_training_that_reports_nothing_at_all(epoch: int, waits: bool) -> None:
     backend = backend_with(**CONTINUOUS)
     name = backend.start_attempt()
     if epoch:
         backend.report(name, epoch=epoch, finished=True)
     backend.end_workload(name)
-    backend.advance(1)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.MISSING_METRIC
+    assert backend.status_of(name, 1).result is Result.MISSING_METRIC
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "MissingMetric")
     assert ready.message.startswith(MISTAKE) is waits
     assert (backend.running == []) is waits
 
 
-def test_a_run_request_a_new_template_or_a_restart_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_run_request_a_new_template_or_a_restart_ends_the_wait() -> None:
     for change in ("request", "template", "restart"):
         backend = backend_with(**CONTINUOUS)
         for _ in range(2):
@@ -288,8 +273,7 @@ def test_a_mistake_that_ended_before_it_was_observed_to_run_is_known(backend: Mo
     (name,) = backend.running
     backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1, output=IMPORT)
     backend.workloads[name] = replace(backend.workloads[name], started_at=START)
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.START_FAILED
+    assert backend.status_of(name).result is Result.START_FAILED
 
 
 KEY_ERROR = f"{TRACEBACK}KeyError: 'path'\n"
@@ -368,8 +352,7 @@ def test_a_signal_later_than_the_start_counts_against_the_batch_size(
     for _ in range(2):
         name = backend.start_attempt()
         when(backend, name)
-        backend.end_workload(name, Failure.CRASHED, "killed by signal SIGSEGV", exit_code=-11)
-        backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED, "killed by signal SIGSEGV", exit_code=-11)
     assert [result for _, result in results(backend)] == ["Crashed", "Crashed", None]
 
 
@@ -377,9 +360,7 @@ def test_a_crash_that_only_one_batch_size_has_counts_against_it(backend: ModelBa
     fail_at_start(backend, KEY_ERROR)
     name = backend.start_attempt()
     assert backend.recurrences[name].spec.batch_size == 16
-    backend.report(name, epoch=5, metric=0.95, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=5, metric=0.95)
     assert results(backend) == [(64, "Crashed"), (16, "Reached")]
     assert crashes_of(backend) == {64: 1}
 
@@ -400,9 +381,7 @@ def test_a_crash_at_another_place_leaves_the_choice_to_the_policy(backend: Model
         {"batchSize": {"default": 64, "candidates": [64]}},
     ],
 )
-def test_a_job_of_one_batch_size_never_runs_out_of_it_by_a_mistake(
-    backend_with: Callable[..., ModelBackend], spec: dict[str, Any]
-) -> None:
+def test_a_job_of_one_batch_size_never_runs_out_of_it_by_a_mistake(spec: dict[str, Any]) -> None:
     backend = backend_with(**spec)
     for _ in range(2):
         fail_at_start(backend, KEY_ERROR)
@@ -419,9 +398,7 @@ def test_a_batch_size_that_has_trained_is_tried_again_and_no_other(backend: Mode
         if size in trained:
             break
         trained.add(size)
-        backend.report(name, epoch=5, metric=0.95, finished=True)
-        backend.end_workload(name)
-        backend.reconcile()
+        backend.finish(name, epoch=5, metric=0.95)
         backend.advance(3600)
     for _ in range(2):
         fail_at_start(backend, KEY_ERROR)

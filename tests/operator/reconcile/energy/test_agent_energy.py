@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.progress import Progress
@@ -59,8 +59,7 @@ def test_the_agents_energy_counts_and_the_processes_energy_is_shown_beside_it(ba
     reached(backend, name)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (1200, 12, 1)
     assert (usage.energy_source, usage.attribution) == (EnergySource.AGENT, Attribution.EXCLUSIVE)
     assert (usage.uncertainty_joules, usage.coverage_percent) == (3, 100)
@@ -77,8 +76,7 @@ def test_the_cost_follows_from_the_agents_energy_and_time(backend: ModelBackend)
     reached(backend, name)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    cost = ended(backend, name).status.cost_joules
-    assert cost is not None
+    cost = not_none(ended(backend, name).status.cost_joules)
     assert cost == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
 
 
@@ -88,8 +86,7 @@ def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
     # Pods that ran briefly: the agent's times of their start and end are too coarse.
     backend.report_energy(name, pod_energy(900.0, seconds=11.0, uncertainty_millijoules=481_000))
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.gpu_energy_joules, usage.duration_seconds) == (EnergySource.PROCESS, 1000, 10)
     # At most 1381 J, and two steps of the counter.
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
@@ -131,8 +128,7 @@ def test_the_true_energy_is_within_the_uncertainty_of_either_source(
     energy = pod_energy(agent / 1000, seconds, uncertainty_millijoules=uncertain)
     recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
     progress = progress_after(recurrence, report(joules=used * (1 - missed) / 1000))
-    usage = usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START)
-    assert usage is not None
+    usage = not_none(usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START))
     assert usage.uncertainty_joules is not None
     # A millijoule is the counters' own rounding.
     assert abs(float(usage.gpu_energy_joules) - used / 1000) <= float(usage.uncertainty_joules) + 0.002
@@ -145,14 +141,12 @@ def test_an_attempt_that_has_ended_waits_for_the_agents_final_report(backend: Mo
     backend.reconcile()
     assert waits(backend, name)
     assert backend.recurrences[name].status.conditions[0].reason == "EnergyAwaited"
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert next_actions(snapshot, backend.now).wake_at == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
     backend.advance(2)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert usage.gpu_energy_joules == 1200
 
 
@@ -163,10 +157,8 @@ def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) 
     reached(backend, name)
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    backend.reconcile_after(TIMEOUT_SECONDS)
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.PROCESS, 1000)
 
 
@@ -183,10 +175,8 @@ def test_a_measurement_after_the_end_counts_although_the_gpu_is_not_released(
     backend.report_energy(name, pod_energy(ended=False, measured_at=measured_at))
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    backend.reconcile_after(TIMEOUT_SECONDS)
+    usage = not_none(ended(backend, name).status.usage)
     assert usage.energy_source is source
 
 
@@ -195,10 +185,8 @@ def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(bac
     backend.report_energy(name, pod_energy(joules=500.0, seconds=5.0, ended=False))
     backend.advance(1)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    backend.reconcile_after(TIMEOUT_SECONDS)
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 500)
     # 5 s of 21 s and the second of rounding.
     assert usage.coverage_percent == Decimal("22.73")
@@ -207,8 +195,7 @@ def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(bac
 def test_a_workload_without_gpus_does_not_wait() -> None:
     backend = ModelBackend(job(), agent_report_timeout_seconds=TIMEOUT_SECONDS)
     name = started(backend)
-    backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.reconcile()
+    backend.end_attempt(name, Failure.CRASHED, "exit code 1")
     assert ended(backend, name).status.usage is None
 
 
@@ -225,8 +212,7 @@ def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_
         assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
         assert status.cost_joules is None
         backend.advance(3600)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert len(snapshot.records) == 3
     assert job_observations.observations(snapshot.records) == ()
     learns = next(each for each in snapshot.job.status.conditions if each.type == "Learns")
@@ -259,8 +245,7 @@ def test_without_agents_an_attempt_does_not_wait() -> None:
     name = started(backend)
     reached(backend, name)
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.uncertainty_joules) == (EnergySource.PROCESS, None)
 
 
@@ -270,10 +255,8 @@ def test_if_an_agent_does_not_report_a_gpu_the_processes_energy_is_used(backend:
     backend.report_energy(name, pod_energy())
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(TIMEOUT_SECONDS)
-    backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    backend.reconcile_after(TIMEOUT_SECONDS)
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.devices) == (EnergySource.PROCESS, 2)
 
 
@@ -285,8 +268,7 @@ def test_the_energies_of_several_pods_and_nodes_add_up(backend: ModelBackend) ->
     )
     backend.report_energy(name, pod_energy(), replace(elsewhere, time_seconds=5_013.0))
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (2400, 13, 2)
     assert usage.uncertainty_joules == 6
 
@@ -322,8 +304,7 @@ def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backen
         backend.report_energy(name, pod_energy(shared=True, ended=False))
         backend.advance(1 + TIMEOUT_SECONDS)
     backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    usage = not_none(ended(backend, name).status.usage)
     assert usage.attribution is Attribution.SHARED
     assert usage.energy_source is (EnergySource.AGENT if covered else EnergySource.PROCESS)
     assert job_observations.observations(tuple(backend.records.values())) == ()
@@ -373,10 +354,8 @@ def test_an_attempt_that_ends_at_its_deadline_is_covered_up_to_then() -> None:
     backend.report(name, sequence=1, epoch=7, metric=0.4)
     backend.advance(590)
     backend.report_energy(name, pod_energy(joules=9000.0, seconds=600.0, ended=False))
-    backend.advance(1)
-    backend.reconcile()
-    usage = ended(backend, name).status.usage
-    assert usage is not None
+    backend.reconcile_after(1)
+    usage = not_none(ended(backend, name).status.usage)
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 9000)
 
 
@@ -416,8 +395,7 @@ def test_the_usage_of_any_reports_can_be_written(
 def test_a_workload_deleted_while_energy_is_awaited_is_not_started_again(backend: ModelBackend) -> None:
     backend.reconcile()
     name = backend.running[0]
-    backend.end_workload(name, Failure.CRASHED, "it ended before it was observed to run")
-    backend.reconcile()
+    backend.end_attempt(name, Failure.CRASHED, "it ended before it was observed to run")
     assert waits(backend, name)
     del backend.workloads[name]
     backend.reconcile()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, job, pod_energy, report
+from support.backends.model_backend import ModelBackend, job, not_none, pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuReadingStatus
@@ -119,8 +119,7 @@ def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power
     pods = [pod_energy(100.5, 10.5, start_time_seconds=0.0, time_seconds=10.5, uncertainty_millijoules=500)]
     pods += [replace(pods[0], pod_uid="second", start_time_seconds=59.5, time_seconds=70.0)]
     backend.report_energy(name, *pods)
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.usage is not None
     assert (status.usage.gpu_energy_joules, status.usage.duration_seconds, status.usage.devices) == (201, 21, 1)
     (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
@@ -137,8 +136,7 @@ def test_where_the_sources_contradict_each_other_the_agents_figure_is_stored_and
     backend.end_workload(name)
     # So uncertain that the processes' figure would be the more accurate one.
     backend.report_energy(name, pod_energy(2400.0, 10.0, uncertainty_millijoules=900_000))
-    backend.reconcile()
-    status = backend.recurrences[name].status
+    status = backend.status_of(name)
     assert status.usage is not None
     assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 2400)
     (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
@@ -153,6 +151,5 @@ def test_energy_is_exclusive_only_if_every_report_says_so() -> None:
     expected = {False: Attribution.EXCLUSIVE, None: Attribution.UNKNOWN, True: Attribution.SHARED}
     for shared, attribution in expected.items():
         gpus = (reading(("GPU-0", 0, 10, 0, 1, "x")), reading(("GPU-1", 0, 10, 0, 1, "x"), shared))
-        usage = usage_of(progress_after(recurrence, replace(report(), gpus=gpus)))
-        assert usage is not None
+        usage = not_none(usage_of(progress_after(recurrence, replace(report(), gpus=gpus))))
         assert usage.attribution is attribution

@@ -142,7 +142,7 @@ def test_the_profile_of_one_rank_is_the_one_that_it_reported_last() -> None:
     recurrence = after(first, second, first)
     found = [(float(each.energy_joules), float(each.epochs)) for each in recurrence.progress.profile]
     assert found == [(each.energy_joules, each.epochs) for each in second.profile]
-    assert profile_conditions(recurrence, NOW) == ()
+    assert not list(profile_conditions(recurrence, NOW))
     assert points(recurrence).keys() == EPOCHS.keys()
 
 

@@ -1,11 +1,10 @@
 """Another text of `spec.learnSince` holds for objects and store alike, and is carried out once at any kill."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KilledError, ModelBackend
+from support.backends.model_backend import KilledError, ModelBackend, backend_with
 from wattloop_operator.api.recurring_training_job_status import LearnSince
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
@@ -39,13 +38,12 @@ def learned(backend: ModelBackend) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def backend(backend_with: Callable[..., ModelBackend]) -> ModelBackend:
+def backend() -> ModelBackend:
     """A job that learned from four recurrences with two batch sizes."""
     made = backend_with(**KEEP_ALL, batchSize={"default": 64, "candidates": [32, 64]})
     for _ in range(4):
         run_once(made)
-    made.change_spec(suspend=True)
-    made.reconcile()
+    made.edit(suspend=True)
     assert len({size for _, size in learned(made)}) == 2
     return made
 
@@ -86,7 +84,7 @@ def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(b
     assert learning() == f"{attempts(0)}; 5 attempt(s) are forgotten"
 
 
-def test_a_text_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_text_that_a_job_is_created_with_forgets_nothing() -> None:
     backend = backend_with(learnSince="first")
     run_once(backend)
     assert learned(backend) == [(0, 64)]
@@ -102,8 +100,7 @@ def test_what_was_forgotten_stays_forgotten_without_the_text(backend: ModelBacke
 
 
 def test_a_run_in_flight_is_forgotten(backend: ModelBackend) -> None:
-    backend.change_spec(suspend=False)
-    backend.reconcile()
+    backend.edit(suspend=False)
     (name,) = backend.running
     forget(backend, "first")
     backend.reconcile()
@@ -122,18 +119,14 @@ def test_a_clock_that_jumps_does_not_change_what_is_forgotten(backend: ModelBack
     assert [recurrence for recurrence, _ in learned(backend)] == [4]
 
 
-def test_another_text_frees_a_job_whose_batch_sizes_all_crashed(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_another_text_frees_a_job_whose_batch_sizes_all_crashed() -> None:
     backend = backend_with(**KEEP_ALL, batchSize={"default": 64, "candidates": [64]})
     backend.reconcile()
     for _ in range(CRASH_BUDGET):
         (name,) = backend.running
         backend.run_workload(name)
-        backend.end_workload(name, Failure.CRASHED, "exit code 1")
-        backend.reconcile()
-        backend.advance(3600)
-        backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile_after(3600)
     assert backend.running == []
     forget(backend, "mended")
     backend.reconcile()
@@ -150,8 +143,7 @@ def test_a_kill_at_any_action_forgets_the_same(backend: ModelBackend, actions: i
     with pytest.raises(KilledError):
         backend.reconcile()
     backend.actions_until_killed = None
-    backend.advance(1)
-    backend.reconcile()
+    backend.reconcile_after(1)
     assert backend.job.status.learn_since == LearnSince(text="first", recurrence=4)
     (name,) = backend.running
     assert (backend.recurrences[name].spec.index, backend.recurrences[name].spec.batch_size) == (4, 64)

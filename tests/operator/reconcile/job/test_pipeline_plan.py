@@ -1,16 +1,14 @@
 """What a job says of the frequency plan of its pipeline: its status, its condition, and Events."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend
+from support.backends.model_backend import ModelBackend, backend_with, not_none
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.pipeline_result import PipelineResult
-from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
 from wattloop_operator.reconcile.next_actions import next_actions
 
@@ -35,18 +33,12 @@ def apply(backend: ModelBackend, applied: AppliedFrequencyPlan) -> None:
     backend.reconcile()
 
 
-def snapshot_of(backend: ModelBackend) -> Snapshot:
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    return snapshot
-
-
 def condition(backend: ModelBackend) -> tuple[str, str, str] | None:
     found = [each for each in backend.job.status.conditions if each.type == "PlanAvailable"]
     return (found[0].status.value, found[0].reason, found[0].message) if found else None
 
 
-def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it() -> None:
     backend = backend_with(**PLANNED)
     backend.reconcile()
     assert condition(backend) is None
@@ -56,9 +48,7 @@ def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it(backend_with: C
     assert condition(backend) == ("True", "Planned", text)
     # The next attempt has not registered yet.
     backend.run_workload(name)
-    backend.report(name, epoch=5, metric=0.95, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=5, metric=0.95)
     backend.advance(3600)
     assert backend.running != [name]
     assert condition(backend) == ("True", "Planned", text)
@@ -67,15 +57,13 @@ def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it(backend_with: C
     assert condition(backend) == ("True", "Planned", text)
 
 
-def test_the_record_of_an_ended_attempt_has_its_plan(backend_with: Callable[..., ModelBackend]) -> None:
+def test_the_record_of_an_ended_attempt_has_its_plan() -> None:
     backend = backend_with(**PLANNED)
     backend.reconcile()
     name = backend.running[0]
     apply(backend, RUNNING)
     backend.run_workload(name)
-    backend.report(name, epoch=5, metric=0.95, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=5, metric=0.95)
     expected = PipelineResult("Plan", "digits-1", saving_percent=6.1, slowdown_percent=0.0, saving_error_percent=0.2)
     assert backend.records[0, 0].pipeline == expected
 
@@ -98,28 +86,26 @@ NOT_FOUND = (
     ],
 )
 def test_the_condition_says_whether_there_is_a_plan_and_an_event_that_there_is_none(
-    backend_with: Callable[..., ModelBackend],
     power: dict[str, Any],
     applied: dict[str, Any],
     expected: tuple[str, str, str],
 ) -> None:
     backend = backend_with(**power)
     backend.reconcile()
-    before = snapshot_of(backend)
+    before = backend.state
     apply(backend, AppliedFrequencyPlan(**applied))
-    found = condition(backend)
-    assert found is not None
+    found = not_none(condition(backend))
     assert found[:2] == expected[:2]
     assert found[2].startswith("recurrence ")
     assert found[2].endswith(expected[2])
     events = list(events_of(before, WriteJobStatus(backend.job.status)))
     assert [each.reason for each in events if each.warning] == ([expected[1]] if expected[0] == "False" else [])
     # The same problem is one Event.
-    assert list(events_of(snapshot_of(backend), WriteJobStatus(backend.job.status))) == []
-    assert next_actions(snapshot_of(backend), backend.now).actions == ()
+    assert list(events_of(backend.state, WriteJobStatus(backend.job.status))) == []
+    assert next_actions(backend.state, backend.now).actions == ()
 
 
-def test_a_job_that_plans_no_pipeline_has_no_such_condition(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_job_that_plans_no_pipeline_has_no_such_condition() -> None:
     backend = backend_with()
     backend.reconcile()
     apply(backend, AppliedFrequencyPlan(mode="Free", reason="the job sets no clocks"))

@@ -2,14 +2,13 @@
 
 import functools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.model_backend import KEY, ModelBackend, backend_with, job
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import Progress
@@ -34,9 +33,7 @@ OTHER_TEMPLATE = {"spec": {"template": {"spec": {"containers": [{"name": "train"
 
 def disrupt(backend: ModelBackend, name: str) -> TrainingAttempt:
     """The machine is taken back; returns the attempt that follows."""
-    backend.end_workload(name, Failure.DISRUPTED, "its node was taken back")
-    backend.reconcile()
-    assert backend.recurrences[name].status.result is Result.DISRUPTED
+    assert backend.end_attempt(name, Failure.DISRUPTED, "its node was taken back").result is Result.DISRUPTED
     before = backend.recurrences[name].order
     return next(each for each in backend.recurrences.values() if each.order == (before[0], before[1] + 1))
 
@@ -76,25 +73,19 @@ def test_a_repeated_attempt_measures_the_power_limits_again(backend: ModelBacken
     assert backend.recurrences[name].spec.profile_power_limits
     again = disrupt(backend, name)
     assert (again.spec.profile_power_limits, again.spec.power_limit_watts) == (True, None)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert known_profiles(snapshot) == (), "it was ended between two limits"
 
 
-def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     trial = backend.run_until_trial()
     for _ in range(3):
-        backend.advance(HOUR_SECONDS)
-        backend.reconcile()
+        backend.reconcile_after(HOUR_SECONDS)
         other = backend.running[-1]
         assert other != trial
         backend.run_workload(other)
-        backend.report(other, epoch=10, metric=0.95, joules=9000.0, seconds=90.0, finished=True)
-        backend.end_workload(other)
-        backend.reconcile()
+        backend.finish(other, epoch=10, metric=0.95, joules=9000.0, seconds=90.0)
     assert decision_of(disrupt(backend, trial)) == decision_of(backend.recurrences[trial])
 
 
@@ -119,9 +110,7 @@ def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive(
     ],
     ids=lambda each: str(each)[:70],
 )
-def test_a_job_that_has_changed_repeats_only_what_it_would_decide(
-    backend_with: Callable[..., ModelBackend], changes: dict[str, Any], repeated: bool
-) -> None:
+def test_a_job_that_has_changed_repeats_only_what_it_would_decide(changes: dict[str, Any], repeated: bool) -> None:
     backend = backend_with(objective=OBJECTIVE)
     trial = backend.run_until_trial()
     decided = backend.recurrences[trial].spec
@@ -150,32 +139,26 @@ def test_the_power_limit_of_a_repeated_attempt_follows_a_changed_job(
     assert (again.power_limit_watts, again.profile_power_limits) == expected
 
 
-def test_a_batch_size_that_crashed_too_often_meanwhile_is_not_repeated(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_batch_size_that_crashed_too_often_meanwhile_is_not_repeated() -> None:
     backend = backend_with(concurrencyPolicy="Allow")
     trial = backend.run_until_trial()
     size = backend.recurrences[trial].spec.batch_size
     for _ in range(CRASH_BUDGET):
-        backend.advance(HOUR_SECONDS)
-        backend.reconcile()
+        backend.reconcile_after(HOUR_SECONDS)
         other = backend.running[-1]
         found = backend.recurrences[other]
         spec = found.spec.model_copy(update={"batch_size": size})
         backend.recurrences[other] = found.model_copy(update={"spec": spec})
         backend.run_workload(other)
         backend.report(other, epoch=1, metric=0.1)
-        backend.end_workload(other, Failure.CRASHED, "CUDA out of memory", exit_code=1)
-        backend.reconcile()
+        backend.end_attempt(other, Failure.CRASHED, "CUDA out of memory", exit_code=1)
     again = disrupt(backend, trial).spec
     assert again.batch_size != size
     assert REPEATS not in again.decision.reason
 
 
 @pytest.mark.parametrize("runs_default", [{"mode": "Advise"}, {"mode": "Fixed"}], ids=str)
-def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(
-    backend_with: Callable[..., ModelBackend], runs_default: dict[str, Any]
-) -> None:
+def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(runs_default: dict[str, Any]) -> None:
     backend = backend_with(**runs_default)
     name = backend.start_attempt()
     again = disrupt(backend, name)
@@ -186,27 +169,20 @@ def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(
     assert disrupt(backend, again.metadata.name).spec.batch_size == 32
 
 
-def test_a_size_that_the_published_algorithm_has_pruned_meanwhile_is_not_repeated(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_size_that_the_published_algorithm_has_pruned_meanwhile_is_not_repeated() -> None:
     backend = backend_with(batchSize={"policy": "Zeus"}, concurrencyPolicy="Allow")
     name = backend.start_attempt()
-    backend.report(name, epoch=10, metric=0.95, finished=True, joules=10_000.0, seconds=100.0)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
     backend.advance(HOUR_SECONDS)
     pruned = backend.start_attempt()
     size = backend.recurrences[pruned].spec.batch_size
     assert backend.recurrences[pruned].spec.decision.kind == "Prune"
-    backend.advance(HOUR_SECONDS)
-    backend.reconcile()
+    backend.reconcile_after(HOUR_SECONDS)
     other = backend.running[-1]
     found = backend.recurrences[other]
     backend.recurrences[other] = found.model_copy(update={"spec": found.spec.model_copy(update={"batch_size": size})})
     backend.run_workload(other)
-    backend.report(other, epoch=50, metric=0.5, finished=True, joules=90_000.0, seconds=900.0)
-    backend.end_workload(other)
-    backend.reconcile()
+    backend.finish(other, epoch=50, metric=0.5, joules=90_000.0, seconds=900.0)
     again = disrupt(backend, pruned).spec
     assert REPEATS not in again.decision.reason
     assert again.batch_size != size
@@ -216,8 +192,7 @@ def test_a_size_that_the_published_algorithm_has_pruned_meanwhile_is_not_repeate
 def test_an_attempt_that_failed_otherwise_is_not_repeated(backend: ModelBackend, failure: Failure) -> None:
     trial = backend.run_until_trial()
     backend.report(trial, epoch=3, metric=0.4, joules=3000.0, seconds=30.0)
-    backend.end_workload(trial, failure, "it failed", exit_code=1)
-    backend.reconcile()
+    backend.end_attempt(trial, failure, "it failed", exit_code=1)
     (again,) = backend.running
     assert backend.recurrences[again].spec.decision.seed != backend.recurrences[trial].spec.decision.seed
 
@@ -273,8 +248,7 @@ def train(backend: ModelBackend, name: str, epochs_until_disruption: int | None)
         )
         if review(backend, name).is_ending:
             break
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
 
 
 def review(backend: ModelBackend, name: str) -> Progress:

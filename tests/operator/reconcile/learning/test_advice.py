@@ -1,11 +1,10 @@
 """Mode Advise: every attempt has the default configuration, and the status shows what the policy would do."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration, NextRecurrence
 from wattloop_operator.domain.quantities import saving_text
@@ -18,7 +17,6 @@ from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
 
-Backends = Callable[..., ModelBackend]
 JOB: dict[str, Any] = {
     "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 100},
     "batchSize": {"default": 64, "candidates": [32, 64]},
@@ -46,21 +44,18 @@ def run_once(backend: ModelBackend) -> TrainingAttempt:
     joules = EPOCHS * EPOCH_JOULES[spec.batch_size] * (SAVED_BY_LIMIT if limited else 1.0)
     backend.run_workload(name)
     profile = PROFILES[spec.batch_size] if spec.profile_power_limits else ()
-    backend.report(name, epoch=EPOCHS, metric=0.95, joules=joules, seconds=joules / 100, finished=True, profile=profile)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=EPOCHS, metric=0.95, joules=joules, seconds=joules / 100, profile=profile)
     backend.advance(3600)
     return backend.recurrences[name]
 
 
 def advice(backend: ModelBackend) -> NextRecurrence:
-    found = backend.job.status.next
-    assert found is not None
+    found = not_none(backend.job.status.next)
     assert found.kind == "Advise"
     return found
 
 
-def after_optimizing(backend_with: Backends, **changes: Any) -> ModelBackend:
+def after_optimizing(**changes: Any) -> ModelBackend:
     """A job in mode Advise that ran both batch sizes in mode Optimize before."""
     backend = backend_with(**{**JOB, **changes})
     assert {run_once(backend).spec.batch_size for _ in range(8)} == {32, 64}
@@ -68,7 +63,7 @@ def after_optimizing(backend_with: Backends, **changes: Any) -> ModelBackend:
     return backend
 
 
-def test_every_attempt_has_the_default_configuration(backend_with: Backends) -> None:
+def test_every_attempt_has_the_default_configuration() -> None:
     backend = backend_with(**ADVISE)
     for _ in range(6):
         recurrence = run_once(backend)
@@ -79,7 +74,7 @@ def test_every_attempt_has_the_default_configuration(backend_with: Backends) -> 
         assert (environment.power_limit_watts, environment.profile_power_limits) == (None, False)
 
 
-def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence(backend_with: Backends) -> None:
+def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence() -> None:
     backend = backend_with(**ADVISE)
     run_once(backend)
     assert advice(backend).batch_size == 32
@@ -87,8 +82,7 @@ def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence(backen
     recurrence = run_once(backend)
     assert recurrence.spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
     assert "batch size 32 may be cheaper than 64" in recurrence.spec.decision.reason
-    backend.change_spec(mode="Optimize")
-    backend.reconcile()
+    backend.edit(mode="Optimize")
     assert backend.job.status.next is not None
     assert backend.job.status.next.kind != "Advise"
     (running,) = backend.running
@@ -104,7 +98,7 @@ def saving(backend: ModelBackend) -> tuple[float, float, float]:
     return float(found.low_saving_percent), float(found.saving_percent), float(found.high_saving_percent)
 
 
-def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_second_run(backend_with: Backends) -> None:
+def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_second_run() -> None:
     backend = backend_with(**ADVISE)
     run_once(backend)
     low, value, high = saving(backend)
@@ -119,15 +113,15 @@ def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_seco
 
 
 @pytest.mark.parametrize("policy", ["Zeus", "ThompsonSampling"])
-def test_the_advice_of_every_policy_has_an_expected_saving(backend_with: Backends, policy: str) -> None:
+def test_the_advice_of_every_policy_has_an_expected_saving(policy: str) -> None:
     backend = backend_with(**{**ADVISE, "batchSize": {**JOB["batchSize"], "policy": policy}})
     run_once(backend)
     low, value, high = saving(backend)
     assert low <= value <= high
 
 
-def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval(backend_with: Backends) -> None:
-    backend = after_optimizing(backend_with)
+def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval() -> None:
+    backend = after_optimizing()
     for _ in range(5):
         assert run_once(backend).spec.batch_size == 64
     found = advice(backend)
@@ -138,8 +132,8 @@ def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval
     assert low < 58 < high
 
 
-def test_without_limits_measured_their_effect_is_expected_from_other_trainings(backend_with: Backends) -> None:
-    backend = after_optimizing(backend_with, **NO_LIMITS)
+def test_without_limits_measured_their_effect_is_expected_from_other_trainings() -> None:
+    backend = after_optimizing(**NO_LIMITS)
     backend.change_spec(power={"mode": "Auto"})
     run_once(backend)
     found = advice(backend)
@@ -159,7 +153,7 @@ def test_without_limits_measured_their_effect_is_expected_from_other_trainings(b
     ],
 )
 def test_with_the_default_batch_size_only_a_power_limit_saves(
-    backend_with: Backends, power: dict[str, Any], profiled: bool, holds: float, unknown: str
+    power: dict[str, Any], profiled: bool, holds: float, unknown: str
 ) -> None:
     only_default = {"batchSize": {"default": 64, "candidates": [64]}, "power": power}
     backend = backend_with(**{**JOB, **only_default, "mode": "Optimize" if profiled else "Advise"})
@@ -175,7 +169,7 @@ def test_with_the_default_batch_size_only_a_power_limit_saves(
     assert bool(found.unknown) == bool(unknown)
 
 
-def test_an_advice_of_the_default_claims_no_saving_and_says_what_would_make_one_known(backend_with: Backends) -> None:
+def test_an_advice_of_the_default_claims_no_saving_and_says_what_would_make_one_known() -> None:
     only_default = {"batchSize": {"default": 64, "candidates": [64]}, **NO_LIMITS}
     backend = backend_with(**{**ADVISE, **only_default})
     for _ in range(4):
@@ -186,7 +180,7 @@ def test_an_advice_of_the_default_claims_no_saving_and_says_what_would_make_one_
         assert "expected saving not known yet" in advice_text(found)
 
 
-def test_the_default_costs_the_same_in_the_arms_the_savings_and_the_advice(backend_with: Backends) -> None:
+def test_the_default_costs_the_same_in_the_arms_the_savings_and_the_advice() -> None:
     backend = backend_with(**{**JOB, **NO_LIMITS})
     for _ in range(6):
         run_once(backend)
@@ -206,13 +200,12 @@ def advice_check(backend: ModelBackend) -> tuple[str, str]:
     return found.reason, found.message
 
 
-def test_the_expected_saving_is_shown_beside_the_measured_one(backend_with: Backends) -> None:
+def test_the_expected_saving_is_shown_beside_the_measured_one() -> None:
     backend = backend_with(**ADVISE)
     for _ in range(2):
         run_once(backend)
     expected = f"Mode Advise expected batch size 32 to cost {saving_text(next_saving(advice(backend)))}; measured:"
-    backend.change_spec(mode="Optimize")
-    backend.reconcile()
+    backend.edit(mode="Optimize")
     assert advice_check(backend) == ("NotMeasured", f"{expected} not known yet.")
     for _ in range(5):
         run_once(backend)
@@ -220,13 +213,12 @@ def test_the_expected_saving_is_shown_beside_the_measured_one(backend_with: Back
     assert reason == "Measured"
     assert message.startswith(f"{expected} 58 % less")
     # What is advised later, and the limits that were measured since, do not change what was expected.
-    backend.change_spec(mode="Advise")
-    backend.reconcile()
+    backend.edit(mode="Advise")
     assert all(each.type != "AdviceChecked" for each in backend.job.status.conditions)
 
 
-def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: Backends) -> None:
-    backend = after_optimizing(backend_with)
+def test_switching_the_mode_back_and_forth_keeps_what_was_learned() -> None:
+    backend = after_optimizing()
     for mode in ("Advise", "Optimize", "Advise"):
         backend.change_spec(mode=mode)
         for _ in range(3):
@@ -239,25 +231,21 @@ def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: 
     }
 
 
-def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost(backend_with: Backends) -> None:
+def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost() -> None:
     backend = backend_with(**{**JOB, "power": {"mode": "Fixed", "watts": 200}})
     run_once(backend)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    expected = default_cost(snapshot)
-    assert expected is not None
+    snapshot = backend.state
+    expected = not_none(default_cost(snapshot))
     assert expected.of_run.value == pytest.approx(7_000)
     backend.change_spec(mode="Advise")
     run_once(backend)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    expected = default_cost(snapshot)
-    assert expected is not None
+    snapshot = backend.state
+    expected = not_none(default_cost(snapshot))
     assert expected.of_run.value == pytest.approx(10_000)
 
 
-def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: Backends) -> None:
-    backend = after_optimizing(backend_with)
+def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost() -> None:
+    backend = after_optimizing()
     backend.reconcile()
     (name,) = backend.running
     backend.run_workload(name)
@@ -268,40 +256,35 @@ def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: B
     assert not with_stop_request(recurrence, reviewed).stop_requested
 
 
-def test_what_runs_does_not_change_the_advice(backend_with: Backends) -> None:
-    backend = after_optimizing(backend_with)
+def test_what_runs_does_not_change_the_advice() -> None:
+    backend = after_optimizing()
     run_once(backend)
     before = advice(backend)
     backend.reconcile()
     assert backend.running
     assert advice(backend).model_copy(update={"time": before.time}) == before
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert decision_context(snapshot, 99, 0).running == ()
 
 
-def test_a_policy_that_has_no_choice_left_does_not_keep_the_default_from_running(backend_with: Backends) -> None:
+def test_a_policy_that_has_no_choice_left_does_not_keep_the_default_from_running() -> None:
     backend = backend_with(**{**ADVISE, "batchSize": {**JOB["batchSize"], "policy": "Zeus"}})
     backend.reconcile()
     (name,) = backend.running
     backend.run_workload(name)
-    backend.report(name, epoch=50, metric=0.5, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=50, metric=0.5)
     backend.advance(3600)
     assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
 
 
-def test_a_default_that_crashes_too_often_stops_the_job(backend_with: Backends) -> None:
+def test_a_default_that_crashes_too_often_stops_the_job() -> None:
     backend = backend_with(**ADVISE)
     for _ in range(3):
         backend.reconcile()
         (name,) = backend.running
         backend.run_workload(name)
-        backend.end_workload(name, Failure.CRASHED, "exit code 1")
-        backend.reconcile()
-        backend.advance(3600)
-    backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile_after(3600)
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert ready.reason == "NoArmLeft"
     assert "the default batch size 64 crashed 3 times in a row" in ready.message

@@ -1,17 +1,20 @@
 """What earlier attempts still say after their job has changed, from the objects and from the store alike."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend
+from support.backends.model_backend import ModelBackend, backend_with, not_none
 from wattloop_operator.api.meta import ConditionStatus
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import LearnSince
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.job.start import CRASHES_COUNT
+from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Outcome
@@ -21,8 +24,7 @@ TWO_SIZES: dict[str, Any] = {"batchSize": {"default": 64, "candidates": [32, 64]
 
 
 def decision_or_error(backend: ModelBackend) -> TrainingAttempt | str:
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     try:
         return decide(snapshot, Attempt(99, 0, "next", backend.now))
     except NoFeasibleArmError as error:
@@ -46,10 +48,8 @@ def crash_until_blocked(backend: ModelBackend) -> None:
     while backend.running:
         name = backend.running[0]
         backend.run_workload(name)
-        backend.end_workload(name, Failure.CRASHED, "exit code 1")
-        backend.reconcile()
-        backend.advance(3600)
-        backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile_after(3600)
 
 
 def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95, image: str | None = None) -> None:
@@ -57,9 +57,7 @@ def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95, image:
     backend.reconcile()
     (name,) = backend.running
     backend.run_workload(name, image)
-    backend.report(name, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs)
     backend.advance(3600)
 
 
@@ -75,9 +73,7 @@ def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
 @pytest.mark.parametrize(
     ("mode", "policy"), [("Optimize", "ThompsonSampling"), ("Optimize", "Zeus"), ("Fixed", "Zeus")]
 )
-def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
-    backend_with: Callable[..., ModelBackend], mode: str, policy: str
-) -> None:
+def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(mode: str, policy: str) -> None:
     sizes = {"candidates": [32, 64], "policy": policy}
     backend = backend_with(mode=mode, batchSize=sizes, successfulRunsHistoryLimit=1000, failedRunsHistoryLimit=1000)
     crash_until_blocked(backend)
@@ -91,8 +87,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     decided = same_decision_from_either_memory(backend)
     assert isinstance(decided, TrainingAttempt)
     assert decided.spec.template_digest == backend.job.spec.template.digest
-    backend.advance(3600)
-    backend.reconcile()
+    backend.reconcile_after(3600)
     assert ready_reason(backend)[:2] == (ConditionStatus.TRUE, "Scheduled")
     assert len(backend.running) == 1
 
@@ -105,7 +100,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     assert len(backend.records) == 2 * crashed
 
 
-def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_corrected_runtime_frees_a_job_too_within_seconds() -> None:
     backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000, continuous=True)
     backend.runtime_digest = "crashes"
     crash_until_blocked(backend)
@@ -116,15 +111,14 @@ def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callab
     backend.runtime_digest = "crashes"
     assert decision_or_error(backend) == blocked
     # Nothing reports the change, so the job looks for it.
-    wake_at = backend.reconcile()
-    assert wake_at is not None
+    wake_at = not_none(backend.reconcile())
     assert wake_at - backend.now <= timedelta(seconds=10)
     backend.runtime_digest, backend.now = "corrected", wake_at
     backend.reconcile()
     assert len(backend.running) == 1
 
 
-def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait() -> None:
     backend = backend_with(continuous=True)
     backend.runtime_digest = "mistake"
     backend.reconcile()
@@ -142,7 +136,7 @@ def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait(backend_with: Ca
     assert len(backend.running) == 1
 
 
-def test_a_runtime_that_is_not_known_changes_nothing(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_runtime_that_is_not_known_changes_nothing() -> None:
     backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000)
     backend.runtime_digest = "known"
     crash_until_blocked(backend)
@@ -152,7 +146,7 @@ def test_a_runtime_that_is_not_known_changes_nothing(backend_with: Callable[...,
     assert backend.job.status == before
 
 
-def test_the_original_template_gets_its_crashes_back(backend_with: Callable[..., ModelBackend]) -> None:
+def test_the_original_template_gets_its_crashes_back() -> None:
     backend = backend_with(**TWO_SIZES)
     original = backend.job.to_wire()["spec"]["template"]
     crash_until_blocked(backend)
@@ -162,7 +156,7 @@ def test_the_original_template_gets_its_crashes_back(backend_with: Callable[...,
     assert decision_or_error(backend) == blocked
 
 
-def test_a_change_elsewhere_in_the_spec_keeps_the_crashes(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_change_elsewhere_in_the_spec_keeps_the_crashes() -> None:
     backend = backend_with(**TWO_SIZES)
     crash_until_blocked(backend)
     backend.change_spec(
@@ -171,7 +165,7 @@ def test_a_change_elsewhere_in_the_spec_keeps_the_crashes(backend_with: Callable
     assert isinstance(decision_or_error(backend), str)
 
 
-def test_a_crash_with_an_unknown_template_counts(backend_with: Callable[..., ModelBackend]) -> None:
+def test_a_crash_with_an_unknown_template_counts() -> None:
     backend = backend_with(**TWO_SIZES, failedRunsHistoryLimit=1000)
     crash_until_blocked(backend)
     backend.records = {key: replace(record, template_digest=None) for key, record in backend.records.items()}
@@ -204,7 +198,7 @@ MODEL, ZEUS = "ThompsonSampling", "Zeus"
     ],
 )
 def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
-    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: str, curves: bool
+    target: dict[str, Any], policy: str, curves: bool
 ) -> None:
     backend = backend_with(batchSize={"policy": policy}, **KEEP_ALL)
     for _ in range(12):
@@ -217,8 +211,7 @@ def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
     assert isinstance(decided, TrainingAttempt)
     # As in a new job: the default, without a limit that another target's costs would give.
     assert (decided.spec.batch_size, decided.spec.stop_cost_joules) == (64, None)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     seen = decision_context(snapshot, 99, 0).observations
     assert [(each.other_target, each.curve) for each in seen] == [(True, None)] * 12
     backend.reconcile()
@@ -244,8 +237,7 @@ def run_along_a_curve(backend: ModelBackend, metrics: list[float]) -> None:
     for epoch, metric in enumerate(metrics, start=1):
         fields: dict[str, Any] = {"joules": 100.0 * epoch, "seconds": 1.0 * epoch}
         backend.report(name, sequence=epoch, epoch=epoch, metric=metric, **fields)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
     backend.advance(3600)
 
 
@@ -263,7 +255,7 @@ CURVE = [0.3, 0.5, 0.6, 0.7, 0.75, 0.81, 0.84, 0.87, 0.89, 0.91]
     ],
 )
 def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
-    backend_with: Callable[..., ModelBackend], target: dict[str, Any], outcome: Outcome, epochs: float, reachable: bool
+    target: dict[str, Any], outcome: Outcome, epochs: float, reachable: bool
 ) -> None:
     backend = backend_with(**KEEP_ALL)
     for _ in range(6):
@@ -271,8 +263,7 @@ def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
     backend.change_spec(suspend=True)
     change_target(backend, **target)
     same_decision_from_either_memory(backend)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     context = decision_context(snapshot, 99, 0)
     assert context.target == backend.job.spec.objective.target.run_target
     seen = {(each.outcome, each.epochs, each.other_target) for each in context.observations}
@@ -288,9 +279,7 @@ def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
     assert found == ([ConditionStatus.FALSE] if reachable else [])
 
 
-def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it() -> None:
     easier = {"metric": "accuracy", "threshold": "0.8"}
     changed, always = backend_with(**KEEP_ALL), backend_with(**KEEP_ALL)
     change_target(always, **easier)
@@ -300,8 +289,7 @@ def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it(
     change_target(changed, **easier)
 
     def known(backend: ModelBackend) -> list[tuple[object, ...]]:
-        snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
+        snapshot = backend.state
         return [
             (each.recurrence, each.outcome, each.epochs, each.curve, each.energy_joules, each.time_seconds)
             for each in decision_context(snapshot, 99, 0).observations
@@ -320,22 +308,19 @@ def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it(
     ],
 )
 def test_the_runs_of_another_job_are_converted_to_the_target(
-    backend_with: Callable[..., ModelBackend], target: dict[str, str], expected: list[tuple[Outcome, float, int]]
+    target: dict[str, str], expected: list[tuple[Outcome, float, int]]
 ) -> None:
     source = backend_with(**KEEP_ALL)
     run_along_a_curve(source, CURVE)
     backend = backend_with(objective={"target": target, "maxEpochs": 50})
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     records = tuple(source.records.values())
     seen = decision_context(replace(snapshot, source_records=records), 0, 0).observations
     assert [(each.outcome, each.epochs, len(each.curve.epochs if each.curve else ())) for each in seen] == expected
     assert all(each.from_other_job for each in seen)
 
 
-def test_savings_after_a_changed_target_are_those_of_the_present_one(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_savings_after_a_changed_target_are_those_of_the_present_one() -> None:
     backend = backend_with(mode="Fixed", **KEEP_ALL)
     run_once(backend, 10)
     change_target(backend, **LOSS)
@@ -346,7 +331,7 @@ def test_savings_after_a_changed_target_are_those_of_the_present_one(
     assert unreachable.status is ConditionStatus.FALSE
 
 
-def test_the_original_target_gets_its_observations_back(backend_with: Callable[..., ModelBackend]) -> None:
+def test_the_original_target_gets_its_observations_back() -> None:
     backend = backend_with(**KEEP_ALL)
     for _ in range(3):
         run_once(backend, 10)
@@ -357,26 +342,20 @@ def test_the_original_target_gets_its_observations_back(backend_with: Callable[.
     assert decision_or_error(backend) == decided
 
 
-def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_an_attempt_that_ends_after_its_target_changed_is_not_compared() -> None:
     backend = backend_with(mode="Fixed", **KEEP_ALL)
     run_once(backend, 10)
     backend.reconcile()
     (name,) = backend.running
     backend.run_workload(name)
     change_target(backend, metric="accuracy", threshold="0.8")
-    backend.report(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0)
     assert backend.recurrences[name].status.cost_joules is not None
     assert [each.cost_saving_percent for each in backend.job.status.recent_recurrences[:2]] == [None, None]
     assert backend.savings["Cost"].value is None
 
 
-def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_it_changed(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_it_changed() -> None:
     backend = backend_with(mode="Fixed", **KEEP_ALL)
     old, new = "sha256:" + "0" * 64, "sha256:" + "1" * 64
     for image in (None, old, old, new):
@@ -390,11 +369,74 @@ def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_i
     backend.change_spec(template=CORRECTED)
     run_once(backend, 10, image=new)
     same_decision_from_either_memory(backend)
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     seen = decision_context(snapshot, 99, 0).observations
     assert [each.image_digest for each in seen] == ["", old, old, new, new]
     assert [each.template_digest for each in seen] == [first] * 4 + [backend.job.spec.template.digest]
     learning = backend.job.status.learning
     assert learning.startswith("epochs to the target are learned from 5 attempt(s)")
     assert "; 4 attempt(s) with another image, template or training runtime" in learning
+
+
+SOURCE_UID = "source-uid"
+
+
+@pytest.fixture
+def records() -> tuple[ObservationRecord, ...]:
+    """Four attempts of the source with batch size 64, in recurrences 0 to 3."""
+    source = backend_with(mode="Fixed", retries=0)
+    for _ in range(4):
+        source.reconcile()
+        (name,) = source.running
+        source.run_workload(name)
+        source.finish(name, epoch=10, metric=0.95)
+        source.advance(3600)
+    return tuple(replace(record, job_uid=SOURCE_UID, job_name="source") for record in source.records.values())
+
+
+def source_job(backend: ModelBackend, learn_since: LearnSince | None = None) -> RecurringTrainingJob:
+    metadata = backend.job.metadata.model_copy(update={"uid": SOURCE_UID, "name": "source"})
+    status = backend.job.status.model_copy(update={"learn_since": learn_since})
+    return backend.job.model_copy(update={"metadata": metadata, "status": status})
+
+
+def recurrences_used(
+    backend: ModelBackend, records: tuple[ObservationRecord, ...], source: RecurringTrainingJob | None
+) -> list[int]:
+    snapshot = backend.state
+    used = source_observations(replace(snapshot, source_records=records, source_job=source))
+    assert all(each.from_other_job for each in used)
+    return sorted(each.recurrence for each in used)
+
+
+@pytest.mark.parametrize(
+    ("changes", "used"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"target_evaluations": 3}, [0, 1, 2, 3]),
+        ({"target_metric": "loss"}, [1, 2, 3]),
+        ({"target_direction": "Minimize"}, [1, 2, 3]),
+        ({"target_threshold": 0.8, "curve": None}, [1, 2, 3]),
+        # A curve says when the other threshold was reached.
+        ({"target_threshold": 0.8}, [0, 1, 2, 3]),
+        ({"result": "Crashed"}, [1, 2, 3]),
+        ({"result": "Cancelled"}, [1, 2, 3]),
+    ],
+)
+def test_only_attempts_towards_the_same_target_are_used(
+    backend: ModelBackend, records: tuple[ObservationRecord, ...], changes: dict[str, Any], used: list[int]
+) -> None:
+    records = (replace(records[0], **changes), *records[1:])
+    for source in (None, source_job(backend)):
+        assert recurrences_used(backend, records, source) == used
+
+
+@pytest.mark.parametrize(("before", "used"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (9, [])])
+def test_attempts_that_the_source_forgot_are_not_used(
+    backend: ModelBackend, records: tuple[ObservationRecord, ...], before: int, used: list[int]
+) -> None:
+    source = source_job(backend, LearnSince(text="a", recurrence=before))
+    assert recurrences_used(backend, records, source) == used
+    # A deleted job of the same name has other recurrences.
+    deleted = tuple(replace(record, job_uid="deleted-uid") for record in records)
+    assert recurrences_used(backend, deleted, source) == [0, 1, 2, 3]

@@ -1,19 +1,17 @@
 """The metric guard of a job: verdicts, comparison runs, condition, event, and what starts it again."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend
+from support.backends.model_backend import ModelBackend, backend_with, not_none
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning.guarded_job import guard_of
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET
 
-Backends = Callable[..., ModelBackend]
 UNGUARDED = {"metric": "accuracy", "threshold": "0.9"}
 TARGET = {**UNGUARDED, "tolerance": "0.01"}
 OBJECTIVE: dict[str, Any] = {"target": TARGET, "maxEpochs": 50}
@@ -49,8 +47,7 @@ def run_once(
         seconds=joules / 100,
         finished=True,
     )
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.end_attempt(name)
     backend.advance(3600)
     return spec.batch_size, spec.decision.kind.value
 
@@ -65,7 +62,7 @@ def excluded(backend: ModelBackend) -> tuple[int, ...]:
 
 
 @pytest.fixture
-def guarded(backend_with: Backends) -> ModelBackend:
+def guarded() -> ModelBackend:
     """A job whose cheaper batch size has been excluded."""
     backend = backend_with(**JOB)
     for _ in range(12):
@@ -74,7 +71,7 @@ def guarded(backend_with: Backends) -> ModelBackend:
     return backend
 
 
-def test_a_cheaper_batch_size_with_a_worse_final_metric_is_no_longer_chosen(backend_with: Backends) -> None:
+def test_a_cheaper_batch_size_with_a_worse_final_metric_is_no_longer_chosen() -> None:
     backend = backend_with(**JOB)
     sizes = [run_once(backend, FINALS)[0] for _ in range(16)]
     assert 3 <= sizes.count(32) <= 8
@@ -90,7 +87,7 @@ def test_a_cheaper_batch_size_with_a_worse_final_metric_is_no_longer_chosen(back
     assert backend.job.status.best == BestConfiguration(batch_size=64)
 
 
-def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one(backend_with: Backends) -> None:
+def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one() -> None:
     backend = backend_with(**{**JOB, "batchSize": {"default": 64, "candidates": [16, 32, 64]}})
     for _ in range(40):
         run_once(backend, {**FINALS, 16: 0.93})
@@ -100,14 +97,14 @@ def test_an_event_names_only_the_batch_sizes_that_fell_short_since_the_last_one(
     assert all(each in condition_of(backend).message for each in ("batch size 16 ends", "batch size 32 ends"))
 
 
-def test_without_a_guard_the_cheaper_batch_size_is_chosen(backend_with: Backends) -> None:
+def test_without_a_guard_the_cheaper_batch_size_is_chosen() -> None:
     backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "target": UNGUARDED}})
     assert {run_once(backend, FINALS)[0] for _ in range(16)} == {32, 64}
     assert backend.job.status.best == BestConfiguration(batch_size=32)
     assert all(each.type != "MetricKept" for each in backend.job.status.conditions)
 
 
-def test_a_final_metric_within_the_margin_excludes_nothing(backend_with: Backends) -> None:
+def test_a_final_metric_within_the_margin_excludes_nothing() -> None:
     backend = backend_with(**JOB)
     kinds = [run_once(backend, {64: 0.95, 32: 0.945})[1] for _ in range(16)]
     assert backend.job.status.best == BestConfiguration(batch_size=32)
@@ -117,7 +114,7 @@ def test_a_final_metric_within_the_margin_excludes_nothing(backend_with: Backend
     assert kinds.count("Comparison") <= 2
 
 
-def test_a_loss_is_guarded_like_an_accuracy(backend_with: Backends) -> None:
+def test_a_loss_is_guarded_like_an_accuracy() -> None:
     target = {"metric": "loss", "threshold": "-0.9", "direction": "Minimize", "tolerance": "0.01"}
     backend = backend_with(**{**JOB, "objective": {**OBJECTIVE, "target": target}})
     for _ in range(12):
@@ -126,7 +123,7 @@ def test_a_loss_is_guarded_like_an_accuracy(backend_with: Backends) -> None:
     assert "ends at loss -0.92" in condition_of(backend).message
 
 
-def test_the_default_is_run_again_for_the_comparison_in_at_most_one_recurrence_in_four(backend_with: Backends) -> None:
+def test_the_default_is_run_again_for_the_comparison_in_at_most_one_recurrence_in_four() -> None:
     backend = backend_with(**JOB)
     runs = [run_once(backend, {64: 0.95, 32: 0.945}) for _ in range(16)]
     compared = [index for index, (_, kind) in enumerate(runs) if kind == "Comparison"]
@@ -138,7 +135,7 @@ def test_the_default_is_run_again_for_the_comparison_in_at_most_one_recurrence_i
     assert "objective.target.tolerance compares its final metric" in name.spec.decision.reason
 
 
-def test_a_suspected_batch_size_is_compared_until_there_are_ten_final_metrics(backend_with: Backends) -> None:
+def test_a_suspected_batch_size_is_compared_until_there_are_ten_final_metrics() -> None:
     """The mean is worse by more than the margin, but so is the spread."""
     backend = backend_with(**JOB)
     runs = [run_once(backend, {64: 0.95, 32: 0.925}, spread=0.02) for _ in range(50)]
@@ -149,7 +146,7 @@ def test_a_suspected_batch_size_is_compared_until_there_are_ten_final_metrics(ba
     assert (kept.status, kept.reason) == ("True", "Compared")
 
 
-def test_the_guard_states_what_it_waits_for(backend_with: Backends) -> None:
+def test_the_guard_states_what_it_waits_for() -> None:
     backend = backend_with(**{**JOB, "mode": "Fixed"})
     backend.reconcile()
     first = condition_of(backend)
@@ -175,8 +172,7 @@ def test_the_guard_states_what_it_waits_for(backend_with: Backends) -> None:
 def test_a_change_of_target_template_or_guard_and_forgetting_free_a_batch_size(
     guarded: ModelBackend, change: dict[str, Any]
 ) -> None:
-    guarded.change_spec(**change)
-    guarded.reconcile()
+    guarded.edit(**change)
     assert excluded(guarded) == ()
 
 
@@ -197,30 +193,25 @@ def test_a_worse_final_metric_after_a_change_of_template_is_another_event(guarde
     assert [each.reason for each in guarded.events].count("MetricFallsShort") == 2
 
 
-def test_attempts_that_miss_the_target_have_no_final_metric(backend_with: Backends) -> None:
+def test_attempts_that_miss_the_target_have_no_final_metric() -> None:
     backend = backend_with(**{**JOB, "mode": "Fixed"})
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    backend.report(name, epoch=50, metric=0.5, finished=True)
-    backend.end_workload(name)
-    backend.reconcile()
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    guard = guard_of(snapshot)
-    assert guard is not None
+    backend.finish(name, epoch=50, metric=0.5)
+    snapshot = backend.state
+    guard = not_none(guard_of(snapshot))
     assert guard.default_runs == 0
 
 
-def test_a_default_that_crashes_does_not_block_the_job(backend_with: Backends) -> None:
+def test_a_default_that_crashes_does_not_block_the_job() -> None:
     """A comparison is due, but the default exceeds its crash budget: the policy decides instead."""
     backend = backend_with(**JOB)
     for _ in range(CRASH_BUDGET):
         backend.reconcile()
         name = backend.running[0]
         backend.run_workload(name)
-        backend.end_workload(name, Failure.CRASHED, "exit code 1")
-        backend.reconcile()
+        backend.end_attempt(name, Failure.CRASHED, "exit code 1")
         backend.advance(3600)
     assert {run_once(backend, FINALS) for _ in range(10)} <= {(32, kind) for kind in ("Trial", "Incumbent", "Default")}
     assert condition_of(backend).reason == "WaitsForDefault"

@@ -1,17 +1,33 @@
 """The objects alone and the store alone lead to the same decisions."""
 
-from collections.abc import Callable
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job, stated
+from support.backends.model_backend import KEY, ModelBackend, backend_with, job, stated
+from support.databases.sample_record import RECORD
+from wattloop.errors import InputError
 from wattloop.wire.training_messages import LimitMeasurement
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.costs import attempt_cost_joules, default_cost
+from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context, learning_rate_scale
 from wattloop_operator.reconcile.learning.job_observations import known_records
+from wattloop_operator.reconcile.next_actions import next_actions
 from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.observations import Outcome
 
 PROFILE = (LimitMeasurement(400.0, 120.1, 1.0, 0.1), LimitMeasurement(300.0, 80.3, 1.2, 0.1))
 
@@ -44,8 +60,7 @@ def decision_or_error(backend: ModelBackend) -> TrainingAttempt | str:
 
 
 def next_decision(backend: ModelBackend) -> TrainingAttempt:
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     decided = decide(snapshot, Attempt(99, 0, "next", backend.now))
     # The digest covers every input of the policy, to the last bit.
     assert decided.spec.decision.digest
@@ -69,8 +84,7 @@ def test_losing_the_objects_changes_no_decision_and_losing_the_store_leaves_what
     assert decision_or_error(backend) == decided
     backend.recurrences = recurrences
     backend.lose_database()
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
+    snapshot = backend.state
     assert known_records(snapshot) == tuple(stated(records[key]) for key in sorted(records))
 
 
@@ -85,7 +99,7 @@ def test_a_lost_store_is_restored_from_the_objects(backend: ModelBackend) -> Non
     assert backend.profiles == {}
 
 
-def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Callable[..., ModelBackend]) -> None:
+def test_history_beyond_its_limits_is_deleted_but_still_counts() -> None:
     backend = backend_with(successfulRunsHistoryLimit=2, failedRunsHistoryLimit=1, retries=0)
     run_recurrences(backend, [(True, 5), (False, 50), (True, 6), (False, 50), (True, 7), (True, 8)])
     remaining = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
@@ -94,9 +108,7 @@ def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Cal
     assert (backend.job.status.totals.reached, backend.job.status.totals.failed) == (4, 2)
 
 
-def test_a_job_says_how_many_recurrences_a_lost_database_had_until_a_backup_is_restored(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_job_says_how_many_recurrences_a_lost_database_had_until_a_backup_is_restored() -> None:
     def stated_loss() -> tuple[int | None, int, int]:
         status = backend.job.status
         messages = [each.message for each in status.conditions if each.type == "HistoryLost"]
@@ -148,16 +160,12 @@ def test_an_attempt_that_ends_while_it_measures_limits_ran_with_none_of_them(
     backend: ModelBackend, held: float, recorded: float | None
 ) -> None:
     name = backend.start_attempt()
-    backend.report(name, metric=0.95, finished=True, profile=PROFILE, power_limit_watts=held)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, metric=0.95, profile=PROFILE, power_limit_watts=held)
     assert [each.power_limit_watts for each in backend.records.values()] == [recorded]
 
 
 @pytest.mark.parametrize(("scaling", "scale"), [("None", "1"), ("Linear", "1"), ("SquareRoot", "1")])
-def test_the_default_batch_size_keeps_the_learning_rate(
-    backend_with: Callable[..., ModelBackend], scaling: str, scale: str
-) -> None:
+def test_the_default_batch_size_keeps_the_learning_rate(scaling: str, scale: str) -> None:
     batch_size = {"default": 64, "candidates": [16, 64], "learningRateScaling": scaling}
     assert str(next_decision(backend_with(batchSize=batch_size)).spec.learning_rate_scale) == scale
 
@@ -179,3 +187,217 @@ def test_the_learning_rate_follows_the_batch_sizes_that_are_trained(
 ) -> None:
     sizes = {"default": 100, "candidates": [100], "learningRateScaling": "Linear", "scope": scope}
     assert learning_rate_scale(job(batchSize=sizes).spec, batch_size, devices) == pytest.approx(scale)
+
+
+UNMEASURED = [
+    pytest.param({"joules": 0.0, "seconds": 100.0}, "counters of its GPU did not advance in 100 s", id="no energy"),
+    pytest.param({"joules": 0.0, "seconds": 0.0}, "no time passed on its GPUs", id="no time"),
+    pytest.param({"gpus": 0}, "neither its processes nor a node agent", id="no GPU"),
+]
+
+
+def run_attempt(backend: ModelBackend, **reported: Any) -> str:
+    name = backend.start_attempt()
+    backend.finish(name, epoch=10, metric=0.95, **reported)
+    backend.advance(3600)
+    return name
+
+
+@pytest.mark.parametrize(("reported", "cause"), UNMEASURED)
+def test_an_attempt_without_a_measured_energy_has_no_cost_and_says_what_to_do(
+    reported: dict[str, Any], cause: str
+) -> None:
+    backend = backend_with()
+    name = run_attempt(backend, **reported)
+    status = backend.recurrences[name].status
+    assert status.cost_joules is None
+    assert "no energy was measured, so nothing is learned from it" in status.message
+    assert cause in status.message
+    record = next(iter(backend.records.values()))
+    assert attempt_cost_joules(record, 0.5) is None
+    snapshot = backend.state
+    assert decision_context(snapshot, 1, 0).observations == ()
+    assert default_cost(snapshot) is None
+
+
+def test_attempts_without_a_measured_energy_change_no_expectation() -> None:
+    backend = backend_with()
+    run_attempt(backend, joules=10_000.0, seconds=100.0)
+    snapshot = backend.state
+    before = default_cost(snapshot), decision_context(snapshot, 9, 0).observations
+    message = backend.recurrences[run_attempt(backend, joules=0.0, seconds=100.0)].status.message
+    snapshot = backend.state
+    assert (default_cost(snapshot), decision_context(snapshot, 9, 0).observations) == before
+    assert message.startswith("accuracy reached 0.95 after 10 epochs; no energy")
+
+
+def test_a_crash_has_no_remedy_for_its_energy() -> None:
+    backend = backend_with()
+    name = backend.start_attempt()
+    backend.end_attempt(name, Failure.CRASHED)
+    assert "no energy" not in backend.recurrences[name].status.message
+
+
+NUMBERS = st.sampled_from([-0.0, 0.0, 5e-324, 1e-300, 1e-9, 1.0, 10.0, 1e14, 1e300, 1.7e308, math.inf, -1.0, math.nan])
+METRICS = st.sampled_from([-1.7e308, -0.0, 5e-324, 0.9, 1.7e308, math.nan, -math.inf])
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+TIMES = st.sampled_from(
+    [datetime(1, 1, 2, tzinfo=UTC), NOW - timedelta(days=1), NOW, datetime(9999, 12, 30, tzinfo=UTC)]
+)
+POISON = st.fixed_dictionaries(
+    {},
+    optional={
+        "epochs": NUMBERS,
+        "energy_joules": NUMBERS,
+        "time_seconds": NUMBERS,
+        "max_power_watts": NUMBERS,
+        "power_limit_watts": NUMBERS,
+        "epoch_energy_joules": NUMBERS,
+        "epoch_time_seconds": NUMBERS,
+        "start_up_energy_joules": NUMBERS,
+        "start_up_time_seconds": NUMBERS,
+        "metric": METRICS,
+        "scheduled_at": TIMES,
+        "finished_at": TIMES,
+        "result": st.sampled_from(["Reached", "Stopped", "Exhausted", "Crashed", "Plateaued"]),
+        "curve": st.sampled_from(
+            [None, ((5e-324, 1.0), (-1.7e308, 1.7e308)), ((1.0, 1.7e308), (0.5, 0.6)), ((1.0, 2.0), (0.0, -0.0))]
+        ),
+    },
+)
+
+
+def record(number: int, poison: dict[str, Any]) -> ObservationRecord | None:
+    """A record of the job; None if its values are refused."""
+    values = dict(poison)
+    size = (32, 64, 128)[number % 3]
+    name = f"{KEY.name}-{number:05}-0"
+    try:
+        if values.get("curve") is not None:
+            values["curve"] = MetricCurve(*values["curve"])
+        return replace(
+            RECORD, job_uid="uid", namespace=KEY.namespace, job_name=KEY.name, recurrence=number,
+            recurrence_name=name, batch_size=size, **values,
+        )  # fmt: skip
+    except (InputError, ValueError):
+        return None
+
+
+def numbers(value: object) -> Iterator[float]:
+    """All floats in a value."""
+    if isinstance(value, float):
+        yield value
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from numbers(getattr(value, each.name))
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from numbers(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from numbers(each)
+
+
+@settings(deadline=None, max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(POISON, min_size=1, max_size=8))
+def test_poisoned_observations_are_refused_or_decisions_and_statuses_stay_finite(poisons: list[dict[str, Any]]) -> None:
+    backend = ModelBackend(job(batchSize={"default": 64, "candidates": [32, 64, 128]}))
+    snapshot = backend.state
+    found = (record(number, poison) for number, poison in enumerate(poisons))
+    records = tuple(each for each in found if each is not None)
+    for known in (replace(snapshot, records=records), replace(snapshot, source_records=records)):
+        decided = decide(known, Attempt(len(poisons), 0, "next", NOW))
+        assert all(map(math.isfinite, numbers(decided.spec.model_dump())))
+        assert decided.spec.batch_size in (32, 64, 128)
+        json.dumps(decided.spec.model_dump(mode="json"), allow_nan=False)
+        for action in next_actions(known, NOW).actions:
+            status = getattr(action, "status", None)
+            if status is not None:
+                json.dumps(status.to_wire(), allow_nan=False)
+
+
+def curve(first_epoch: int, *metrics: float) -> list[dict[str, Any]]:
+    return [{"epoch": first_epoch + number, "metric": metric} for number, metric in enumerate(metrics)]
+
+
+def evaluated(backend: ModelBackend, points: list[dict[str, Any]], *, finished: bool) -> str:
+    """The next attempt, after these evaluations."""
+    name = backend.start_attempt()
+    for sequence, point in enumerate(points, start=1):
+        backend.advance(10)
+        backend.report(
+            name,
+            sequence=sequence,
+            joules=1000.0 * sequence,
+            seconds=10.0 * sequence,
+            **point,
+            finished=finished and sequence == len(points),
+        )
+    return name
+
+
+FIRST = curve(1, 0.5, 0.7, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("second", "resumed"),
+    [
+        (curve(1, 0.5, 0.7, 0.8, 0.95), False),
+        (curve(1, 0.55, 0.72, 0.95), False),
+        (curve(4, 0.85, 0.95), True),
+        (curve(3, 0.79, 0.95), True),
+        (curve(1, 0.82, 0.95), True),
+    ],
+    ids=["again from the first", "again with noise", "next epoch", "last epoch again", "epochs count from one again"],
+)
+def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
+    second: list[dict[str, Any]], resumed: bool
+) -> None:
+    backend = ModelBackend(job(retries=2))
+    disrupted = evaluated(backend, FIRST, finished=False)
+    backend.end_attempt(disrupted, Failure.DISRUPTED)
+    backend.advance(60)
+    reached = evaluated(backend, second, finished=True)
+    backend.end_attempt(reached)
+    backend.reconcile()
+    first, last = (backend.records[key] for key in sorted(backend.records))
+    assert (first.result, last.result) == (Result.DISRUPTED.value, Result.REACHED.value)
+    assert (first.resumed, last.resumed) == (False, resumed)
+    outcomes = [each.outcome for each in job_observations.observations([first, last])]
+    assert outcomes == ([] if resumed else [Outcome.REACHED])
+    learns = [each for each in backend.job.status.conditions if each.type == "Learns"]
+    assert [each.reason for each in learns] == (["Resumed"] if resumed else [])
+    snapshot = backend.state
+    assert job_observations.known_records(snapshot)[-1] == last
+
+
+def test_each_attempt_that_goes_on_after_several_disruptions_counts_as_resumed() -> None:
+    backend = ModelBackend(job(retries=2))
+    parts = (FIRST, curve(4, 0.82, 0.84), curve(6, 0.86, 0.95))
+    for points in parts:
+        is_last = points is parts[-1]
+        name = evaluated(backend, points, finished=is_last)
+        backend.end_attempt(name, None if is_last else Failure.DISRUPTED)
+        backend.advance(60)
+    records = [backend.records[key] for key in sorted(backend.records)]
+    assert [(each.result, each.resumed) for each in records] == [
+        ("Disrupted", False),
+        ("Disrupted", True),
+        ("Reached", True),
+    ]
+    assert len({each.batch_size for each in records}) == 1
+    assert job_observations.observations(records) == ()
+
+
+def test_an_attempt_in_another_configuration_is_a_training_of_its_own() -> None:
+    backend = ModelBackend(job(retries=2))
+    for points in (FIRST, curve(4, 0.85, 0.87)):
+        name = evaluated(backend, points, finished=True)
+        backend.end_attempt(name)
+        backend.advance(60)
+    last = backend.recurrences[name]
+    other_size = backend.records[0, 0]
+    before = dataclasses.replace(other_size, batch_size=last.spec.batch_size)
+    others = (before, other_size, dataclasses.replace(before, recurrence=1))
+    records = [job_observations.record_of(last, [each]) for each in others]
+    assert [each.resumed for each in records] == [True, False, False]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import ModelBackend, backend_with, not_none
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import summary
@@ -20,7 +20,6 @@ from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose
 from wattloop_planner.estimate import Estimate, RunCost
 
 Make = Callable[..., Any]
-Backends = Callable[..., ModelBackend]
 OBJECTIVE = {
     "target": {"metric": "accuracy", "threshold": "0.9"},
     "maxEpochs": 50,
@@ -69,8 +68,7 @@ def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
     unfinished = dataclasses.replace(measuring, power_limit_watts=None, measures_power_limits=True)
     again = history(unfinished, limited, profiles=(limits,)).savings
     assert again.recurrences == shown.savings.recurrences, "it ended while it measured"
-    learning = shown.savings.learning
-    assert learning is not None
+    learning = not_none(shown.savings.learning)
     # ½·4000 J + ½·300 W·10 s, of 2750 J.
     assert learning.value == pytest.approx(750.0)
 
@@ -211,8 +209,7 @@ def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
         savings = history(*records).savings
         paid = sum(each.paid or 0.0 for each in savings.compared)
         truth = 20_500.0 * math.exp(sd**2 / 2) * chosen_runs - paid
-        saved = savings.saved
-        assert saved is not None
+        saved = not_none(savings.saved)
         held += saved.low <= truth <= saved.high
     # The prior of the spread is wider than the spread of these jobs, so the interval of few runs holds more.
     assert 0.85 <= held / jobs <= 0.99
@@ -247,13 +244,11 @@ def run_once(backend: ModelBackend, **reported: Any) -> None:
     backend.reconcile()
     (name,) = backend.running
     backend.run_workload(name)
-    backend.report(name, metric=0.95, finished=True, **reported)
-    backend.end_workload(name)
-    backend.reconcile()
+    backend.finish(name, metric=0.95, **reported)
     backend.advance(3600)
 
 
-def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) -> None:
+def test_savings_show_cost_energy_money_and_emissions() -> None:
     backend = backend_with(objective=OBJECTIVE, mode="Fixed")
     backend.tariff = TARIFF
     run_once(backend, joules=4_000_000.0, seconds=1000.0)
@@ -269,7 +264,7 @@ def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) ->
     assert (recent[0].energy, recent[0].metric) == ("0.2778 kWh", "0.95")
 
 
-def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured(backend_with: Backends) -> None:
+def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured() -> None:
     backend = backend_with(objective=OBJECTIVE)
     backend.tariff = TARIFF
     run_once(backend, joules=7_200_000.0, seconds=1000.0)

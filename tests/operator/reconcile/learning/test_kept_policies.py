@@ -6,22 +6,24 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records
-from support.backends.model_backend import KEY, ModelBackend, job, report
+from support.backends.model_backend import KEY, ModelBackend, job, not_none, report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince
-from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.policy_cache import OTHER_CELLS, PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context, policy_decision
-from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.policy import NoFeasibleArmError, Policy
 from wattloop_planner.metric_curve import MetricCurve
 
 INDEX = 500
@@ -105,9 +107,7 @@ class Changing:
         self.backend.job = self.backend.job.model_copy(update={"spec": job(**self.spec).spec})
 
     def snapshot(self) -> Snapshot:
-        found = self.backend.snapshot(KEY)
-        assert found is not None
-        return found
+        return not_none(self.backend.snapshot(KEY))
 
 
 def without_kept(snapshot: Snapshot) -> Snapshot:
@@ -171,3 +171,45 @@ def test_concurrent_decisions_and_reviews_of_a_job_are_right() -> None:
     with ThreadPoolExecutor(4) as threads:
         found = threads.map(lambda each: (decided(each), reviewed(each, trial)), snapshots * 3)
         assert list(found) == expected * 3
+
+
+ARMS = 10
+
+
+def taken(cache: PolicyCache, key: str, arms: int = ARMS) -> Policy:
+    with cache.policy(key, FixedPolicy, arms) as policy:
+        return policy
+
+
+def test_a_policy_is_kept_by_its_key() -> None:
+    cache = PolicyCache()
+    first = taken(cache, "one")
+    assert taken(cache, "one") is first
+    assert taken(cache, "other") is not first
+
+
+def test_a_policy_in_use_is_given_to_nobody_else() -> None:
+    cache = PolicyCache()
+    with cache.policy("one", FixedPolicy, ARMS) as first, cache.policy("one", FixedPolicy, ARMS) as second:
+        assert first is not second
+
+
+def test_a_policy_that_failed_is_dropped() -> None:
+    cache = PolicyCache()
+    with pytest.raises(NoFeasibleArmError), cache.policy("one", FixedPolicy, ARMS) as failed:
+        raise NoFeasibleArmError("no arm")
+    assert taken(cache, "one") is not failed
+
+
+def test_the_policy_used_least_recently_makes_room() -> None:
+    cache = PolicyCache(2 * (ARMS**2 + OTHER_CELLS))
+    first, second = taken(cache, "first"), taken(cache, "second")
+    assert taken(cache, "first") is first
+    taken(cache, "third")
+    assert taken(cache, "first") is first
+    assert taken(cache, "second") is not second
+
+
+def test_a_policy_larger_than_the_cache_is_not_kept() -> None:
+    cache = PolicyCache(ARMS**2)
+    assert taken(cache, "one") is not taken(cache, "one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import ModelBackend, backend_with
 from support.databases.sample_record import RECORD
 from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.training_messages import LimitMeasurement
@@ -148,7 +148,7 @@ def test_images_that_come_back_are_not_measured_for_ever(period: int) -> None:
     assert len(Nights().run_all(nights).measured) <= 2 + math.log2(1000)
 
 
-def test_an_attempt_measures_again_after_a_moved_tag(backend_with: Callable[..., ModelBackend]) -> None:
+def test_an_attempt_measures_again_after_a_moved_tag() -> None:
     backend = backend_with(mode="Fixed", objective={"maxEpochs": 50, "target": {"metric": "a", "threshold": 0}})
     profile = tuple(LimitMeasurement(watts, 120.0, 1.0, 0.1) for watts in (300.0, 400.0))
     measured = []
@@ -162,8 +162,7 @@ def test_an_attempt_measures_again_after_a_moved_tag(backend_with: Callable[...,
         backend.report(name, epoch=5, metric=1.0, joules=joules, seconds=50.0, finished=True, profile=points)
         if spec.power_limit_watts is not None:
             hold(backend, name, spec.power_limit_watts)
-        backend.end_workload(name)
-        backend.reconcile()
+        backend.end_attempt(name)
         backend.advance(3600)
     assert measured == [True, False, True, False]
     assert {key.image_digest for key in backend.profiles} == {A, B}
@@ -173,6 +172,5 @@ def hold(backend: ModelBackend, name: str, watts: int) -> None:
     """The training holds its power limit."""
     recurrence = backend.recurrences[name]
     progress = recurrence.progress
-    assert progress is not None
     held = progress.model_copy(update={"power_limit_watts": watts})
     backend.recurrences[name] = recurrence.model_copy(update={"progress": held})

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.backends.model_backend import not_none
 from support.pipelines import simulated_ranks
 from support.pipelines.registrations import CLOCKS
 from support.pipelines.simulated_ranks import (
@@ -75,8 +76,7 @@ def test_ranks_measure_the_clocks_from_the_highest_down_and_then_run_a_plan() ->
         assert len(rank.running.clocks_megahertz) == len(rank.registration.instructions)
         assert set(rank.running.clocks_megahertz) <= set(CLOCKS)
     assert operator.state.frontier is not None
-    highest = operator.state.frontier.highest_clocks
-    assert highest is not None
+    highest = not_none(operator.state.frontier.highest_clocks)
     chosen = operator.state.frontier.points[operator.state.directive.point or 0]
     assert chosen.time_seconds <= highest.time_seconds * 1.001
     assert chosen.energy_joules < 0.98 * highest.energy_joules
@@ -233,8 +233,7 @@ def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
 
 def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
     operator, ranks = planned()
-    frontier = operator.state.frontier
-    assert frontier is not None
+    frontier = not_none(operator.state.frontier)
     middle = frontier.points[len(frontier.points) // 2]
     operator.state = replace(operator.state, job_plan=JobPlan(choice=PlanChoice("Deadline", middle.time_seconds)))
     number = operator.state.directive.number

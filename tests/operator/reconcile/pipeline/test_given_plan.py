@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.knob_pipelines import KNOBS, knob_problem
 from support.pipelines.registrations import CLOCKS, instructions_of
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, exchange, ranks_of, run_until_planned
@@ -45,9 +46,7 @@ def plan_of(power: dict[str, Any], plan: FrequencyPlan | None = None, **spec: An
 
 
 def given_plan(plan: FrequencyPlan | None) -> GivenPlan:
-    given = plan_of({"mode": "None", "frequencyPlan": {"name": "mine"}}, plan).given
-    assert given is not None
-    return given
+    return not_none(plan_of({"mode": "None", "frequencyPlan": {"name": "mine"}}, plan).given)
 
 
 def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
@@ -60,9 +59,7 @@ def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
 def made_by_operator(**shape: int) -> FrequencyPlan:
     operator = SimulatedOperator()
     run_until_planned(operator, ranks_of(2, **shape))
-    plan = plan_object(operator.state, JOB)
-    assert plan is not None
-    return plan
+    return not_none(plan_object(operator.state, JOB))
 
 
 def with_knobs(folder: Path) -> FrequencyPlan:
@@ -125,8 +122,7 @@ def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> N
     assert operator.state.frontier is not None
     assert given.spec is not None
     archive = decode_archive(given.spec.archive or "")
-    point = operator.state.directive.point
-    assert point is not None
+    point = not_none(operator.state.directive.point)
     for stage, rank in enumerate(ranks):
         expected = archive.thinned(len(operator.state.frontier.points)).stage_settings(point, stage)
         assert rank.directive.clocks_megahertz == tuple(setting.frequency_megahertz for setting in expected)
@@ -260,6 +256,5 @@ def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
 def test_a_given_plan_has_no_more_clocks_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = made_by_operator()
     monkeypatch.setattr("wattloop_operator.reconcile.pipeline.pipeline_state.MAX_PLANNED_CLOCKS", 8 * 5)
-    frontier = run(given_plan(plan)).state.frontier
-    assert frontier is not None
+    frontier = not_none(run(given_plan(plan)).state.frontier)
     assert [sum(map(len, point.clocks_megahertz)) for point in frontier.points] == [8] * 5

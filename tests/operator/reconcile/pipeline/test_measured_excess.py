@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations, joined
@@ -44,9 +45,7 @@ def measured_saving(seed: int, *, cycles: int, noise: float, drift: float, sched
     while len(found) > MAX_GROUPS * width:
         width *= 2
     groups = joined(found, width).values()
-    result = excess([each.plan_joules or 0.0 for each in groups], [each.free_joules or 0.0 for each in groups])
-    assert result is not None
-    return result
+    return not_none(excess([each.plan_joules or 0.0 for each in groups], [each.free_joules or 0.0 for each in groups]))
 
 
 @pytest.mark.parametrize("cycles", exhaustive_after([8, 4, 20]))
@@ -92,8 +91,7 @@ def test_the_comparison_has_the_energy_of_all_ranks_and_the_time_of_the_slowest(
     run_until_planned(operator, ranks)
     ranks[1].free_seconds, ranks[2].free_joules = 1.1, 130.0
     run_cycles(operator, ranks, 6)
-    found = compared(operator.state)
-    assert found is not None
+    found = not_none(compared(operator.state))
     assert found.cycles >= 6
     # Two pipelines of two ranks.
     assert found.free_joules == pytest.approx((3 * 110 + 130) / 2, rel=0.01)

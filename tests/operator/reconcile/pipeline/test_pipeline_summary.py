@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
 from wattloop_operator.reconcile.pipeline.measured_excess import compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import IssuedDirective
@@ -48,8 +49,7 @@ def test_a_measured_saving_is_shown_with_its_interval_and_beside_it_the_planned_
     operator, ranks = SimulatedOperator(), ranks_of(4, data_parallel=2)
     run_until_planned(operator, ranks)
     run_cycles(operator, ranks, 8)
-    found = compared(operator.state)
-    assert found is not None
+    found = not_none(compared(operator.state))
     assert found.energy is not None
     assert re.search(
         rf"; {-found.energy.percent:.1f} % \(± {1.96 * found.energy.error_percent:.2g}\) of the energy saved "

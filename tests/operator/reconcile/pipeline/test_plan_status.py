@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import (
     SimulatedOperator,
     SimulatedRank,
@@ -41,9 +42,7 @@ def status_of(operator: SimulatedOperator, plan: FrequencyPlan, *, ended: bool =
 
 
 def made(operator: SimulatedOperator) -> FrequencyPlan:
-    plan = plan_object(operator.state, JOB)
-    assert plan is not None
-    return plan
+    return not_none(plan_object(operator.state, JOB))
 
 
 def conditions(status: FrequencyPlanStatus) -> dict[str, Condition]:
@@ -65,8 +64,7 @@ def test_the_object_has_the_frontier_exactly_and_a_name_by_its_content() -> None
     assert plan.metadata.name.startswith("gpt-")
     assert made(operator).metadata == plan.metadata
     slower = replace(frontier, points=frontier.points[1:])
-    other = plan_object(replace(operator.state, frontier=slower), JOB)
-    assert other is not None
+    other = not_none(plan_object(replace(operator.state, frontier=slower), JOB))
     assert other.metadata.name != plan.metadata.name
 
 
@@ -246,8 +244,7 @@ def test_nothing_is_realised_until_every_rank_has_reported_the_plan() -> None:
 
 def test_a_status_of_a_thousand_ranks_stays_small() -> None:
     operator, ranks = running(8, data_parallel=4)
-    frontier = operator.state.frontier
-    assert frontier is not None
+    frontier = not_none(operator.state.frontier)
     many = replace(frontier, points=frontier.points * 40)
     registered = {number: replace(operator.state.ranks[number % 8]) for number in range(1_000)}
     silent = operator.now + timedelta(days=1)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import SimulatedOperator, SimulatedRank, exchange, ranks_of, run_until_planned
 from wattloop.pipeline.plan_messages import PLAN, StragglerNotice
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
@@ -132,8 +133,7 @@ def test_the_slow_pipeline_of_an_announced_straggler_keeps_its_plan() -> None:
 
 def test_a_straggler_beside_a_plan_without_a_time_is_answered() -> None:
     operator, ranks, planned = running()
-    frontier = operator.state.frontier
-    assert frontier is not None
+    frontier = not_none(operator.state.frontier)
     untimed = tuple(replace(point, time_seconds=0.0) for point in frontier.points)
     operator.state = replace(operator.state, frontier=replace(frontier, points=untimed))
     run_until_planned(operator, ranks)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import (
     NEW_STATE,
     SimulatedOperator,
@@ -107,8 +108,7 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
     assert following.state.directive.mode == FREE
     assert following.state.directive.reason == withdrawn.frontier.withdrawn[0].reason
     # A process measures the instructions again.
-    profile = withdrawn.profile
-    assert profile is not None
+    profile = not_none(withdrawn.profile)
     (place, measured), *_ = profile.processes.items()
     changed = replace(
         profile, processes={**profile.processes, (place[0], "f" * 32): replace(measured, process="f" * 32)}
