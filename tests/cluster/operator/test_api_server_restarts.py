@@ -13,10 +13,11 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.control_plane import ControlPlane
 from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import JOB, RECURRING_TRAINING_JOB, list_objects
+from support.control_plane.objects import JOB, list_objects
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.processes import ProcessEndedError
 from support.control_plane.training import Training
+from support.control_plane.victims import await_reached
 from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from support.free_ports import free_port
 from support.load_aware_clock import LoadAwareClock
@@ -66,18 +67,6 @@ def await_readiness(operator: OperatorProcess, status: int) -> None:
 def counts_of(job: Object) -> Object:
     counts: Object = (job.get("status") or {}).get("totals") or {}
     return counts
-
-
-def await_reached(cluster: DynamicClient, key: JobKey) -> Object:
-    found: Object = wait_until(
-        cluster,
-        RECURRING_TRAINING_JOB,
-        lambda jobs: next((job["status"] for job in jobs if counts_of(job).get("reached") == 1), None),
-        "the recurrence to reach its target",
-        namespace=key.namespace,
-        field_selector=f"metadata.name={key.name}",
-    )
-    return found
 
 
 def finish(training: Training, epoch: float = 9.0) -> None:

@@ -1,15 +1,14 @@
 """Reports over HTTPS: a real operator, pods that trust its certificates, and rotations of them."""
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.certificates import CertificateAuthority
-from support.control_plane.chart import Release
-from support.control_plane.fixtures import MakeJob
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.objects import TRAINING_RECURRENCE
 from support.control_plane.operator_process import OperatorProcess
@@ -44,27 +43,10 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 @pytest.fixture
-def operator(
-    operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path, certificates: Certificates
-) -> Iterator[Callable[[], OperatorProcess]]:
+def operator(operators: Operators, certificates: Certificates) -> Callable[[], OperatorProcess]:
     """Starts the operator with the current certificates."""
-    started: list[OperatorProcess] = []
-
-    def start() -> OperatorProcess:
-        folder = certificates.folder
-        options = (
-            f"--report-certificate={folder}/tls.crt",
-            f"--report-key={folder}/tls.key",
-            f"--report-certificate-authority={folder}/ca.crt",
-        )
-        database = f"sqlite:///{tmp_path}/wattloop.db"
-        lease = (release.namespace, namespace)
-        started.append(OperatorProcess(operator_kubeconfig, tmp_path, database, lease, options=options))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.stop()
+    names = {"certificate": "tls.crt", "key": "tls.key", "certificate-authority": "ca.crt"}
+    return operators(*(f"--report-{option}={certificates.folder / name}" for option, name in names.items()))
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from kubernetes.dynamic import DynamicClient
 from support.agents.agent_fixture import until
 from support.control_plane.fixtures import Ended, MakeJob, Operators, Train
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import RECURRING_TRAINING_JOB
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.victims import await_reached
 from support.databases.postgresql_server import (
     PASSWORD,
     PostgreSqlMissingError,
@@ -20,7 +19,7 @@ from support.databases.postgresql_server import (
     serving_postgresql,
 )
 from support.free_ports import free_port
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import recurrence_name, slot_of_request
 from wattloop_operator.store import open_store
 
 
@@ -30,20 +29,6 @@ def postgresql() -> PostgreSqlPrograms:
         return postgresql_programs()
     except PostgreSqlMissingError as error:
         pytest.skip(f"{error}; no server was killed")
-
-
-def await_reached(cluster: DynamicClient, key: JobKey) -> None:
-    def reached(jobs: list[Object]) -> bool:
-        return any(((job.get("status") or {}).get("totals") or {}).get("reached") == 1 for job in jobs)
-
-    wait_until(
-        cluster,
-        RECURRING_TRAINING_JOB,
-        reached,
-        "the recurrence to reach its target",
-        namespace=key.namespace,
-        field_selector=f"metadata.name={key.name}",
-    )
 
 
 @pytest.mark.postgres

@@ -14,11 +14,11 @@ from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import AUDIENCE, TokenOfPod
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.victims import await_reached
+from wattloop_operator.domain.names import JobKey
 
 HOME, ACCOUNT = "narrow", "narrow-wattloop-operator"
 NAMESPACES = ("narrow-a", "narrow-b")
@@ -120,7 +120,7 @@ def test_only_jobs_in_listed_namespaces_run(
         folder.mkdir()
         with PodRunner(core, kubelet, token_of_pod, folder, namespace):
             kubectl.apply(job_manifest("inside"), namespace=namespace)
-            await_reached(cluster, namespace)
+            await_reached(cluster, JobKey(namespace, "inside"))
     # A pod of another namespace is rejected immediately.
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other-pod"}}
     pod = {**body, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
@@ -140,15 +140,6 @@ def test_only_jobs_in_listed_namespaces_run(
     assert [problem for problem in problems if "no response from the API server" not in problem] == []
     assert kubectl.json("get", "trec,jobs.batch", namespace=OTHER_NAMESPACE)["items"] == []
     assert "status" not in kubectl.json("get", "rtj", "outside", namespace=OTHER_NAMESPACE)
-
-
-def await_reached(cluster: DynamicClient, namespace: str) -> None:
-    def reached(jobs: list[Object]) -> bool:
-        return any((job.get("status") or {}).get("totals", {}).get("reached") == 1 for job in jobs)
-
-    wait_until(
-        cluster, RECURRING_TRAINING_JOB, reached, f"the job of {namespace} to reach its target", namespace=namespace
-    )
 
 
 def test_a_missing_namespace_stops_no_other(start: Callable[..., OperatorProcess]) -> None:

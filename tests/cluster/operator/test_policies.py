@@ -11,13 +11,12 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import Operators
 from support.control_plane.in_process_operator import TestClock
 from support.control_plane.kubelet import NODE_NAME
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
 from support.control_plane.objects import GPU_POWER_POLICY
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.stored_attempts import cluster_progress
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import wait_until
@@ -175,26 +174,16 @@ def test_only_the_agents_of_a_policys_nodes_get_it_at_their_next_report(
 
 
 def test_the_leader_updates_the_statuses_of_policies(
-    operator_kubeconfig: Path,
-    release: Release,
-    namespace: str,
-    node: str,
-    make_policy: MakePolicy,
-    cluster: DynamicClient,
-    tmp_path: Path,
+    operators: Operators, node: str, make_policy: MakePolicy, cluster: DynamicClient
 ) -> None:
     fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
-    process = OperatorProcess(
-        operator_kubeconfig, tmp_path, f"sqlite:///{tmp_path}/wattloop.db", (release.namespace, namespace)
+    process = operators()()
+    wait_until(
+        cluster,
+        GPU_POWER_POLICY,
+        lambda policies: [each.get("status", {}).get("nodes") for each in policies] == [1],
+        f"the status of {fleet} to say that it holds on {node}",
+        field_selector=f"metadata.name={fleet}",
     )
-    try:
-        wait_until(
-            cluster,
-            GPU_POWER_POLICY,
-            lambda policies: [each.get("status", {}).get("nodes") for each in policies] == [1],
-            f"the status of {fleet} to say that it holds on {node}",
-            field_selector=f"metadata.name={fleet}",
-        )
-    finally:
-        process.stop()
+    process.stop()
     assert process.exit_code == 130

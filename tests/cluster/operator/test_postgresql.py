@@ -14,13 +14,11 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.fixtures import MakeJob
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.victims import await_reached
 from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
-from wattloop_operator.domain.names import JobKey
 from wattloop_operator.store import open_store
 
 
@@ -53,21 +51,6 @@ def variables(
     return {variable["name"]: base64.b64decode(data[reference["key"]]).decode()}
 
 
-def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
-    """Wait until this number of recurrences has reached the target."""
-
-    def enough(jobs: list[Object]) -> bool:
-        return any(((job.get("status") or {}).get("totals") or {}).get("reached") == recurrences for job in jobs)
-
-    wait_until(
-        cluster,
-        RECURRING_TRAINING_JOB,
-        enough,
-        f"{recurrences} recurrences to reach their target",
-        namespace=key.namespace,
-    )
-
-
 @pytest.mark.postgres
 def test_a_second_replica_continues_with_the_first_ones_observations(
     variables: dict[str, str],
@@ -98,11 +81,11 @@ def test_a_second_replica_continues_with_the_first_ones_observations(
         second.await_line("waits for the Lease")
         with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace):
             key = make_job()
-            reached(cluster, key, 1)
+            await_reached(cluster, key, 1)
             first.kill()
             second.await_line(" leads")
             make_job(runRequest="second")
-            reached(cluster, key, 2)
+            await_reached(cluster, key, 2)
         (url,) = variables.values()
         with open_store(url) as store:
             records = store.observations.of_name(namespace, key.name)

@@ -2,30 +2,29 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import yaml
-from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.agents.agent_fixture import until
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
-from support.control_plane.kubelet import Kubelet
+from support.control_plane.job_manifest import job_manifest
 from support.control_plane.objects import EVENT, RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
-from support.control_plane.training import TokenOfPod
-from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
+from support.control_plane.victims import await_reached, reached_of
+from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
 from support.test_sets.parameters import exhaustive_after
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
+EXAMPLE = yaml.safe_load((Path(__file__).parents[3] / "examples" / "digits" / "job.yaml").read_text(encoding="utf-8"))
 StartOperator = Callable[..., OperatorProcess]
 
 
@@ -57,27 +56,21 @@ def start_operator(
         process.stop()
 
 
-@pytest.fixture
-def pod_runner(
-    core: client.CoreV1Api, kubelet: Kubelet, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str
-) -> Iterator[PodRunner]:
-    """Runs the test's training pods."""
-    with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:
-        yield working
+def once(request: str) -> Object:
+    """The example without its schedule, which runs for a request."""
+    spec = {name: value for name, value in EXAMPLE["spec"].items() if name != "schedule"}
+    return EXAMPLE | {"spec": spec | {"runRequest": request}}
 
 
-def await_jobs(
-    cluster: DynamicClient,
-    namespace: str,
-    holds: Callable[[Object], Any],
-    what: str,
-    timeout_seconds: float = LONGEST_WAIT_SECONDS,
-) -> list[Object]:
-    def all_hold(jobs: list[Object]) -> list[Object] | None:
-        return jobs if jobs and all(holds(job.get("status") or {}) for job in jobs) else None
-
+def await_total(cluster: DynamicClient, namespace: str, total: int) -> list[Object]:
+    """The jobs of a namespace once this number of their recurrences has reached the target."""
     found: list[Object] = wait_until(
-        cluster, RECURRING_TRAINING_JOB, all_hold, what, namespace=namespace, timeout_seconds=timeout_seconds
+        cluster,
+        RECURRING_TRAINING_JOB,
+        lambda jobs: jobs if sum(map(reached_of, jobs)) >= total else None,
+        f"{total} recurrences to reach their target",
+        namespace=namespace,
+        timeout_seconds=500,
     )
     return found
 
@@ -102,15 +95,9 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
     namespace: str,
 ) -> None:
     operator = start_operator()
-    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     for request in range(1, 4):
-        kubectl.apply(example | {"spec": example["spec"] | {"runRequest": f"run {request}"}}, namespace=namespace)
-        await_jobs(
-            cluster,
-            namespace,
-            lambda status, request=request: (status.get("totals") or {}).get("reached") == request,
-            f"{request} recurrences to reach their target",
-        )
+        kubectl.apply(EXAMPLE | {"spec": EXAMPLE["spec"] | {"runRequest": f"run {request}"}}, namespace=namespace)
+        await_reached(cluster, JobKey(namespace, "digits"), request)
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
     columns = ("STATE", "COST SAVED", "NEXT RUN")
     assert [column for column in columns if column not in header] == []
@@ -150,16 +137,13 @@ def test_one_of_two_operators_leads_and_the_other_takes_over(
     second = start_operator("second")
     second.await_line("waits for the Lease")
     assert second.health("/readyz").status_code == 200, "it receives reports"
-    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    del example["spec"]["schedule"]
-    job = example | {"spec": example["spec"] | {"runRequest": "first"}}
-    kubectl.apply(job, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
+    kubectl.apply(once("first"), namespace=namespace)
+    await_reached(cluster, JobKey(namespace, "digits"))
     assert not any(" leads" in line["message"] for line in second.lines())
     first.kill()
     second.await_line(" leads")
-    kubectl.apply(job | {"spec": job["spec"] | {"runRequest": "another"}}, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 2, "another run")
+    kubectl.apply(once("another"), namespace=namespace)
+    await_reached(cluster, JobKey(namespace, "digits"), 2)
     assert len(kubectl.json("get", "trec", namespace=namespace)["items"]) == 2
 
 
@@ -176,10 +160,8 @@ def test_a_suspended_operator_does_not_act_after_it_has_lost_the_lead(
     second.await_line("waits for the Lease")
     first.suspend()
     second.await_line(" leads")
-    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    del example["spec"]["schedule"]
-    kubectl.apply(example | {"spec": example["spec"] | {"runRequest": "first"}}, namespace=namespace)
-    await_jobs(cluster, namespace, lambda status: (status.get("totals") or {}).get("reached") == 1, "the run")
+    kubectl.apply(once("first"), namespace=namespace)
+    await_reached(cluster, JobKey(namespace, "digits"))
     first.resume()
     assert first.await_exit() == 1
     assert "another operator may lead now" in first.log_tail()
@@ -209,35 +191,14 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
 ) -> None:
     port = free_port()
     operator = start_operator(report_port=port)
-    container = {"name": "train", "image": "example.invalid/train:1"}
-    manifests = [
-        {
-            "apiVersion": "wattloop.dev/v1alpha1",
-            "kind": "RecurringTrainingJob",
-            "metadata": {"name": f"job-{number}"},
-            "spec": {
-                "continuous": True,
-                "maxRecurrences": each,
-                "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
-                "batchSize": {"default": 64, "candidates": [64, 128]},
-                "power": {"mode": "None"},
-                "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
-            },
-        }
-        for number in range(jobs)
-    ]
+    again = {"continuous": True, "maxRecurrences": each, "runRequest": ""}
+    manifests = [job_manifest(f"job-{number}", **again) for number in range(jobs)]
     kubectl.apply(*manifests, namespace=namespace)
     for share in (0.2, 0.5, 0.8):
         await_total(cluster, namespace, round(share * jobs * each))
         operator.kill()
         operator = start_operator(report_port=port)
-    done = await_jobs(
-        cluster,
-        namespace,
-        lambda status: (status.get("totals") or {}).get("reached") == each,
-        "every job to be done",
-        timeout_seconds=500,
-    )
+    done = await_total(cluster, namespace, jobs * each)
     operator.stop()
     for job in done:
         counts = job["status"]["totals"]
@@ -250,20 +211,6 @@ def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
     assert len({record.recurrence_name for record in records}) == jobs * each
     assert {record.result for record in records} == {"Reached"}
     assert pod_runner.pods == jobs * each
-
-
-def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
-    def enough(jobs: list[Object]) -> bool:
-        return sum(((job.get("status") or {}).get("totals") or {}).get("reached", 0) for job in jobs) >= total
-
-    wait_until(
-        cluster,
-        RECURRING_TRAINING_JOB,
-        enough,
-        f"{total} recurrences to reach their target",
-        namespace=namespace,
-        timeout_seconds=400,
-    )
 
 
 def test_an_operator_without_jobs_loads_no_numerical_library(start_operator: StartOperator, namespace: str) -> None:

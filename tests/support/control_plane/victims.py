@@ -7,21 +7,27 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.objects import RECURRING_TRAINING_JOB
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.waiting import wait_until
+from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
 
 
-def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
-    wait_until(
+def await_reached(cluster: DynamicClient, key: JobKey, count: int = 1) -> Object:
+    """The status of a job once this number of its recurrences has reached the target."""
+    found: Object = wait_until(
         cluster,
         RECURRING_TRAINING_JOB,
-        lambda jobs: any(
-            each["metadata"]["name"] == key.name and each.get("status", {}).get("totals", {}).get("reached") == count
-            for each in jobs
-        ),
-        f"{count} runs of the victim",
+        lambda jobs: next((each["status"] for each in jobs if reached_of(each) == count), None),
+        f"{count} recurrences of {key} to reach the target",
         namespace=key.namespace,
+        field_selector=f"metadata.name={key.name}",
     )
+    return found
+
+
+def reached_of(job: Object) -> int:
+    """How many recurrences of a job have reached the target by its status."""
+    found: int = ((job.get("status") or {}).get("totals") or {}).get("reached", 0)
+    return found
 
 
 def peak_memory_bytes(operator: OperatorProcess) -> int:
