@@ -21,101 +21,54 @@ GPU = {
 }
 LIMIT = {"power_limit_watts": 300.0, "energy_joules": 10.0, "time_seconds": 5.0, "epochs": 0.1}
 HUGE = 10**5000
+BASE = {"process": "p", "sequence": 1, "epoch": 1}
 
 INVALID: dict[str, tuple[Any, str]] = {
     "no object": ([1, 2], "the message: found a list, expected an object"),
     "a text": ("report", "the message: found 'report', expected an object"),
     "nothing at all": ({}, "process: found nothing"),
     "no epoch": ({"process": "p", "sequence": 1}, "epoch: found nothing"),
-    "an unknown field": (
-        {"process": "p", "sequence": 1, "epoch": 1, "loss": 2},
-        "found the unknown field 'loss', expected only",
-    ),
-    "NaN": (
-        {"process": "p", "sequence": 1, "epoch": 1, "metric": math.nan},
-        "metric: found nan, expected a finite number",
-    ),
-    "infinity": ({"process": "p", "sequence": 1, "epoch": math.inf}, "epoch: found inf, expected a finite number"),
-    "a huge whole number": ({"process": "p", "sequence": 1, "epoch": HUGE}, "epoch: found a number of 16610 bits"),
-    "a huge sequence": ({"process": "p", "sequence": HUGE, "epoch": 1}, "sequence: found a number of 16610 bits"),
-    "a boolean as number": (
-        {"process": "p", "sequence": 1, "epoch": True},
-        "epoch: found True, expected a finite number",
-    ),
-    "a boolean as whole number": (
-        {"process": "p", "sequence": True, "epoch": 1},
-        "sequence: found True, expected a whole number",
-    ),
-    "a fraction as sequence": (
-        {"process": "p", "sequence": 1.5, "epoch": 1},
-        "sequence: found 1.5, expected a whole number",
-    ),
-    "a negative sequence": ({"process": "p", "sequence": -1, "epoch": 1}, "sequence: found -1"),
-    "a negative epoch": ({"process": "p", "sequence": 1, "epoch": -0.5}, "epoch: found -0.5, expected a number from 0"),
-    "a number in quotes": ({"process": "p", "sequence": 1, "epoch": "1"}, "epoch: found '1', expected a finite number"),
-    "a metric beyond bounds": ({"process": "p", "sequence": 1, "epoch": 1, "metric": 1e300}, "metric: found 1e+300"),
-    "a number as boolean": (
-        {"process": "p", "sequence": 1, "epoch": 1, "finished": 1},
-        "finished: found 1, expected true or false",
-    ),
-    "a long product": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "A" * 129},
-        "gpu_product: found 'AAAA",
-    ),
-    "a product with NUL": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "A\0"},
-        "gpu_product: found 'A\\x00'",
-    ),
-    "half a character": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpu_product": "\ud800"},
-        "gpu_product: found '\\ud800'",
-    ),
-    "too many GPUs": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU] * 65},
-        "gpus: found 65 entries, expected a list of at",
-    ),
-    "GPUs as object": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": GPU},
-        "gpus: found an object, expected a list",
-    ),
-    "a GPU that is none": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU, 7]},
-        "gpus[1]: found 7, expected an object",
-    ),
-    "the same GPU twice": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU, GPU]},
-        "gpus: found the same uuid twice",
-    ),
-    "a GPU without uuid": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": ""}]},
-        "gpus[0].uuid: found ''",
-    ),
+    "an unknown field": (BASE | {"loss": 2}, "found the unknown field 'loss', expected only"),
+    "NaN": (BASE | {"metric": math.nan}, "metric: found nan, expected a finite number"),
+    "infinity": (BASE | {"epoch": math.inf}, "epoch: found inf, expected a finite number"),
+    "a huge whole number": (BASE | {"epoch": HUGE}, "epoch: found a number of 16610 bits"),
+    "a huge sequence": (BASE | {"sequence": HUGE}, "sequence: found a number of 16610 bits"),
+    "a boolean as number": (BASE | {"epoch": True}, "epoch: found True, expected a finite number"),
+    "a boolean as whole number": (BASE | {"sequence": True}, "sequence: found True, expected a whole number"),
+    "a fraction as sequence": (BASE | {"sequence": 1.5}, "sequence: found 1.5, expected a whole number"),
+    "a negative sequence": (BASE | {"sequence": -1}, "sequence: found -1"),
+    "a negative epoch": (BASE | {"epoch": -0.5}, "epoch: found -0.5, expected a number from 0"),
+    "a number in quotes": (BASE | {"epoch": "1"}, "epoch: found '1', expected a finite number"),
+    "a metric beyond bounds": (BASE | {"metric": 1e300}, "metric: found 1e+300"),
+    "a number as boolean": (BASE | {"finished": 1}, "finished: found 1, expected true or false"),
+    "a long product": (BASE | {"gpu_product": "A" * 129}, "gpu_product: found 'AAAA"),
+    "a product with NUL": (BASE | {"gpu_product": "A\0"}, "gpu_product: found 'A\\x00'"),
+    "half a character": (BASE | {"gpu_product": "\ud800"}, "gpu_product: found '\\ud800'"),
+    "too many GPUs": (BASE | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at"),
+    "GPUs as object": (BASE | {"gpus": GPU}, "gpus: found an object, expected a list"),
+    "a GPU that is none": (BASE | {"gpus": [GPU, 7]}, "gpus[1]: found 7, expected an object"),
+    "the same GPU twice": (BASE | {"gpus": [GPU, GPU]}, "gpus: found the same uuid twice"),
+    "a GPU without uuid": (BASE | {"gpus": [GPU | {"uuid": ""}]}, "gpus[0].uuid: found ''"),
     "negative energy": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"energy_millijoules": 4}]},
+        BASE | {"gpus": [GPU | {"energy_millijoules": 4}]},
         "gpus[0].energy_millijoules: found 4, expected at least the start's 5: energy is never negative",
     ),
     "a clock that goes back": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"time_seconds": 0.5}]},
+        BASE | {"gpus": [GPU | {"time_seconds": 0.5}]},
         "gpus[0].time_seconds: found 0.5, expected at least the start's",
     ),
-    "an unknown field of a GPU": (
-        {"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"watts": 3}]},
-        "gpus[0]: found the unknown field 'watts'",
-    ),
-    "too many limits": (
-        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT] * 65},
-        "profile: found 65 entries",
-    ),
+    "an unknown field of a GPU": (BASE | {"gpus": [GPU | {"watts": 3}]}, "gpus[0]: found the unknown field 'watts'"),
+    "too many limits": (BASE | {"profile": [LIMIT] * 65}, "profile: found 65 entries"),
     "the same limit twice": (
-        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT, LIMIT | {"power_limit_watts": 300.4}]},
+        BASE | {"profile": [LIMIT, LIMIT | {"power_limit_watts": 300.4}]},
         "profile: found the same power limit twice",
     ),
     "a limit measured over nothing": (
-        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT | {"epochs": 0}]},
+        BASE | {"profile": [LIMIT | {"epochs": 0}]},
         "profile[0].epochs: found 0, expected a number from 1e-06",
     ),
     "a limit of less than a watt": (
-        {"process": "p", "sequence": 1, "epoch": 1, "profile": [LIMIT | {"power_limit_watts": 0.2}]},
+        BASE | {"profile": [LIMIT | {"power_limit_watts": 0.2}]},
         "profile[0].power_limit_watts: found 0.2, expected a number from 1 to 10000",
     ),
 }
@@ -138,10 +91,7 @@ def test_an_invalid_report_is_an_error_that_names_the_field_and_valid_values(bod
     ],
 )
 def test_the_uuid_formats_of_nvml_are_valid(uuid: str) -> None:
-    assert (
-        Report.from_json({"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid
-        == uuid
-    )
+    assert Report.from_json(BASE | {"gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid == uuid
 
 
 @pytest.mark.parametrize(
@@ -150,7 +100,7 @@ def test_the_uuid_formats_of_nvml_are_valid(uuid: str) -> None:
 )
 def test_an_invalid_uuid_is_an_error_that_names_its_place(uuid: object) -> None:
     with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's UUID as NVML writes it"):
-        Report.from_json({"process": "p", "sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
+        Report.from_json(BASE | {"gpus": [GPU | {"uuid": uuid}]})
 
 
 def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:
