@@ -1,7 +1,5 @@
 """Checks of the arguments that a script passes: each raises `UsageError`, whose text says what was meant."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

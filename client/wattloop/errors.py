@@ -1,7 +1,5 @@
 """Errors for users: each names the place, the value found and the value expected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wattloop.printable import printable

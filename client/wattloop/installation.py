@@ -3,8 +3,6 @@
 Wattloop is on no public package index, so a bare name would install nothing, or another project.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 

@@ -10,8 +10,6 @@ Signals within `SAME_REQUEST_SECONDS` are one request: a closing terminal, or a 
 Ctrl-C to its children, sends several. A signal that is ignored at the start (``nohup``) stays ignored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Escapes untrusted text, such as a driver's or a caller's, so that it cannot control a terminal or forge log lines."""
 
-from __future__ import annotations
-
 import re
 
 # Enough for the cause at the beginning of a message; one that names 256 GPUs is longer.

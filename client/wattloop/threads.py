@@ -1,7 +1,5 @@
 """Starts the threads of a process, and names those that have ended by themselves (docs/internals/threads.md)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ The scripts ask `wattloop completion words` at each TAB, so that they stay right
 form of Cobra's, which kubectl reads too: a line for each word, then `:0` if file names fit as well, else `:4`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Sequence

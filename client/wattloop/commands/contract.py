@@ -4,8 +4,6 @@ A package registers its subcommands in the entry-point group ``wattloop.commands
 slow, so that ``--help`` and usage errors are fast: the function that runs it imports what it needs.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They handle signals before they import anything else.
 """
 
-from __future__ import annotations
-
 import atexit
 import sys
 

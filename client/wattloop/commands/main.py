@@ -3,8 +3,6 @@
 The parent process may have closed the standard streams or given them a limited encoding.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import io

@@ -1,7 +1,5 @@
 """Settings of a long-running command: of an option, else an environment variable, a config file or a default."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import tomllib

@@ -4,8 +4,6 @@ The interface is that of ``zeus.monitor`` and ``zeus.optimizer.power_limit`` 0.1
 What differs is in docs/migrating-from-zeus.md.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from wattloop.compat.zeus_power_limit import (

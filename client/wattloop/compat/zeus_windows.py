@@ -1,7 +1,5 @@
 """The energy windows of Zeus, measured by Wattloop; `wattloop.compat.zeus` has these names."""
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time

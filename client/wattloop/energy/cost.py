@@ -4,8 +4,6 @@ Zeus (NSDI '23), equation 2: ``C = η·ETA + (1−η)·MaxPower·TTA``. Costs ar
 stored energy and time, so that a change of η applies to the whole history.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError

@@ -1,7 +1,5 @@
 """The energy of one GPU over time, from readings of its counter and its power."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from array import array

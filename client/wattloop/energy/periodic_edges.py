@@ -1,7 +1,5 @@
 """The times of the steps of an energy counter that advances periodically, from bounds on each of them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Power over time and its integral, in bounded memory."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

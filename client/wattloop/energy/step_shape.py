@@ -1,7 +1,5 @@
 """How energy is distributed within a step of the counter: three models, and how well each predicts known edges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Readings by NVML and RAPL in this process, for machines without an agent."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Samples the process's GPUs in a thread, and answers how much energy was used between two moments."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import threading

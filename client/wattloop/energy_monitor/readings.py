@@ -1,7 +1,5 @@
 """What a sampler reads, and the interface to its sources."""
 
-from __future__ import annotations
-
 import bisect
 import logging
 from array import array

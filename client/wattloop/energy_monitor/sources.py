@@ -1,7 +1,5 @@
 """Chooses the source of readings: the agent where one answers, else NVML."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

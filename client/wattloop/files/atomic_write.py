@@ -4,8 +4,6 @@ Special files such as ``/dev/null``, ``/dev/stdout`` or a pipe are written in pl
 would replace them. What several processes write together is locked meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

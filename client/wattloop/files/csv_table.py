@@ -4,8 +4,6 @@ To a spreadsheet, a cell that begins with ``=`` is a formula, whoever chose the 
 apostrophe, as a user of a spreadsheet would, and read without it.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

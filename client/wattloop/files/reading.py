@@ -3,8 +3,6 @@
 JSON is parsed in bounded memory.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 It is restarted when it ends: immediately, and with exponential backoff if it keeps ending soon.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

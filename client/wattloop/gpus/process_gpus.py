@@ -3,8 +3,6 @@
 Two ranks of one pod never count the same GPU twice, and a run on a shared machine leaves the GPUs of others alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 

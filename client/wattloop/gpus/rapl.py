@@ -6,8 +6,6 @@ package) with ``intel-rapl:0:0`` (a part of it) inside or beside it, each with `
 root can read them.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ Fitted they are close to a smooth curve, a Gaussian process of the throttling, s
 measured ones are known too.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -47,20 +45,10 @@ STATES = 5
 NORMAL_95 = 1.96
 
 
-@dataclass(frozen=True)
-class Smoothness:
-    """How the values of the limits hang together in mode Fitted; in logarithms.
-
-    Attributes:
-        bend: Deviation of the curve from a straight line.
-        misfit: Deviation of a limit from the curve.
-    """
-
-    bend: float
-    misfit: float
-
-
-SMOOTHNESS = tuple(Smoothness(bend, misfit) for bend in (0.25,) for misfit in (0.01, 0.04, 0.16))
+# How the values of the limits hang together in mode Fitted, in logarithms: deviation of the curve from a straight line,
+# and deviations of a limit from the curve.
+BEND_DEVIATION = 0.25
+MISFITS = (0.01, 0.04, 0.16)
 BEND_LENGTH = 0.45
 SLOPE_DEVIATION = 1.0
 # The limit begins to slow a GPU a little below its mean power, because its power varies within a step.
@@ -141,7 +129,15 @@ def estimate_profile(
         _Design(limits, windows, gpus, constant, share)
         for constant, share in itertools.product(TIME_CONSTANTS_SECONDS, STATIC_SHARES)
     ]
-    precisions = [_precisions(design, priors) for design in designs]
+    determinants = [log_determinant(cholesky(prior)) for prior in priors]
+    precisions = [
+        [
+            _Precision(design, prior, determinant, noise=noise, probability=probability)
+            for prior, determinant in zip(priors, determinants, strict=True)
+            for noise, probability in NOISE.items()
+        ]
+        for design in designs
+    ]
     energy, time = (_Posterior(designs, precisions, output) for output in outputs)
     together = [one + other for one, other in zip(energy.log_evidence, time.log_evidence, strict=True)]
     best = max(together)
@@ -257,15 +253,6 @@ class _Precision:
         return inverse(self.factor)
 
 
-def _precisions(design: _Design, priors: Sequence[Matrix]) -> list[_Precision]:
-    determinants = [log_determinant(cholesky(prior)) for prior in priors]
-    return [
-        _Precision(design, prior, determinant, noise=noise, probability=probability)
-        for prior, determinant in zip(priors, determinants, strict=True)
-        for noise, probability in NOISE.items()
-    ]
-
-
 class _Posterior:
     """The posterior of one output, averaged over noise and prior, for each design."""
 
@@ -327,22 +314,18 @@ def _smooth_priors(limits: Sequence[float], windows: Sequence[PowerWindow], gpus
     """Prior precisions in mode Fitted: Gaussian processes of the throttling of each limit."""
     top = [window for window in windows if window.power_limit_watts == max(each.power_limit_watts for each in windows)]
     demand = sum(each.energy_joules for each in top) / sum(each.time_seconds for each in top) / gpus
-    throttling = [_throttling(limit, demand) for limit in limits]
-    return [_with_states(inverse(cholesky(_covariance(throttling, smoothness)))) for smoothness in SMOOTHNESS]
+    # Logarithm of the demanded power over the allowed one: 0 far above the demand, with a soft knee.
+    throttling = [math.log1p((demand / limit) ** KNEE_SHARPNESS) / KNEE_SHARPNESS for limit in limits]
+    return [_with_states(inverse(cholesky(_covariance(throttling, misfit)))) for misfit in MISFITS]
 
 
-def _throttling(limit_watts: float, demand_watts: float) -> float:
-    """Logarithm of the demanded power over the allowed one: 0 far above the demand, with a soft knee."""
-    return math.log1p((demand_watts / limit_watts) ** KNEE_SHARPNESS) / KNEE_SHARPNESS
-
-
-def _covariance(throttling: Sequence[float], smoothness: Smoothness) -> Matrix:
+def _covariance(throttling: Sequence[float], misfit: float) -> Matrix:
     def entry(one: float, other: float) -> float:
-        bend = smoothness.bend**2 * math.exp(-(((one - other) / BEND_LENGTH) ** 2) / 2)
+        bend = BEND_DEVIATION**2 * math.exp(-(((one - other) / BEND_LENGTH) ** 2) / 2)
         return LEVEL_DEVIATION**2 + SLOPE_DEVIATION**2 * one * other + bend
 
     return [
-        [entry(one, other) + smoothness.misfit**2 * (row == column) for column, other in enumerate(throttling)]
+        [entry(one, other) + misfit**2 * (row == column) for column, other in enumerate(throttling)]
         for row, one in enumerate(throttling)
     ]
 

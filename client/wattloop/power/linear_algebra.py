@@ -3,8 +3,6 @@
 The client uses only the standard library, so the few operations of a small regression are here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from operator import mul

@@ -1,7 +1,5 @@
 """The result of a measurement of power limits: each limit's energy and time, the choice, and its certainty."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

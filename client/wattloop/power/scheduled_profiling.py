@@ -1,7 +1,5 @@
 """Measures power limits by a schedule that all ranks of a run have (docs/internals/power-of-ranks.md)."""
 
-from __future__ import annotations
-
 import math
 
 from wattloop.power.windows import MIN_WINDOW_SECONDS, WARM_UP_STEPS, PowerWindow, Totals, WindowRecorder

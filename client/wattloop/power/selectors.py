@@ -4,8 +4,6 @@ Zeus (NSDI '23), section 4.2, with the GPUs of all ranks counted. A cost that om
 ranks gives time too little weight and selects limits that are far too low.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

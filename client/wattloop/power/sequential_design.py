@@ -8,8 +8,6 @@ of 1, 2, 4, … windows, so that the GPU settles at the temperature of a limit t
 The design is a function of the windows, so ranks that measure with the same totals hold the same limits.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

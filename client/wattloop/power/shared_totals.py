@@ -1,7 +1,5 @@
 """The energy and time of all ranks, exchanged while they measure power limits (docs/internals/power-of-ranks.md)."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """Values of a metric at which the power limits are measured again, as Automatic Bassoon does."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,6 @@ A hot GPU leaks more, and its temperature follows power with a lag of a minute o
 power, filtered with that lag: a first-order model of heat flow, which needs no temperature sensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

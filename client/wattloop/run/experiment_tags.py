@@ -1,7 +1,5 @@
 """Tags the runs of MLflow and Weights & Biases that the script itself uses, if it has imported them."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Mapping

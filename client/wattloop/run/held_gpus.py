@@ -1,7 +1,5 @@
 """The GPUs of a training process, through the node agent: their energy, and the power limit held on them."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence

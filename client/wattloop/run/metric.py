@@ -1,7 +1,5 @@
 """A metric as scripts and frameworks give it: a number, or a tensor of one element."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How the processes of a training share a global batch, in parts that fit into a GPU's memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wattloop.arguments import whole_number

@@ -1,7 +1,5 @@
 """`PowerLimitOptimizer`: chooses the power limit while a training runs, with or without the operator."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -4,8 +4,6 @@ A framework's part makes the copies (`wattloop.integrations.pytorch_probe`). Thi
 keeps Python's and NumPy's random numbers as they were, and selects the best value.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

@@ -3,8 +3,6 @@
 Nothing here ends or delays the training; docs/internals/undelivered-reports.md has the rest.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import logging

@@ -3,8 +3,6 @@
 `functools.lru_cache` bounds the number of entries, and a sender decides how long each one is.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections import OrderedDict

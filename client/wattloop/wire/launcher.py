@@ -1,7 +1,5 @@
 """The place of a process among the processes of a distributed run, as its launcher set it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

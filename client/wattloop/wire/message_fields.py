@@ -1,7 +1,5 @@
 """Value types of message fields: each checks a JSON value and has a JSON schema."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """Messages between a node's agent and the operator: the energy of each pod and GPU, and the bounds of requests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

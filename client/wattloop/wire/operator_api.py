@@ -5,8 +5,6 @@ The API of a local run is at a Unix socket, whose percent-encoded path is in the
 port of the loopback interface is open to every user of the machine.
 """
 
-from __future__ import annotations
-
 import functools
 import http.client
 import json

@@ -3,8 +3,6 @@
 Ranks exchange short texts through the key-value store of the group, on any backend and for a bounded time.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

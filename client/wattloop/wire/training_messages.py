@@ -5,8 +5,6 @@ and all power-limit measurements so far. A lost or repeated report therefore cha
 late one brings the operator up to date.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The form of undelivered reports in the termination message of a container: docs/internals/undelivered-reports.md."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -6,8 +6,6 @@ list of at most `MaxItems` entries. The client sends these forms and the operato
 describes them as OpenAPI, from this one definition.
 """
 
-from __future__ import annotations
-
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence

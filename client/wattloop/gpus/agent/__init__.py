@@ -1,7 +1,5 @@
 """Client of the node agent's socket, whose protocol is in docs/internals/agent.md."""
 
-from __future__ import annotations
-
 from wattloop.gpus.agent.agent_connection import (
     SOCKET_VARIABLE,
     TIMEOUT_SECONDS,

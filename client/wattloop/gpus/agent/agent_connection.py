@@ -1,7 +1,5 @@
 """A connection to the agent: its verbs, and its recovery from a restart of the agent."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

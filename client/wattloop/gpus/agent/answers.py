@@ -1,7 +1,5 @@
 """The agent's answers as dataclasses, and their parsers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
@@ -118,7 +116,7 @@ class LeaseDescription:
 def answer_of(kind: type[Answer], entry: Mapping[str, Any]) -> Answer:
     """An entry of an answer as a dataclass of this module; fields that a later agent adds are ignored."""
     form: Any = kind
-    known = {each.name: _CONVERSIONS.get(str(each.type)) for each in fields(form) if each.name in entry}
+    known = {each.name: _CONVERSIONS.get(each.type) for each in fields(form) if each.name in entry}
     return kind(**{name: entry[name] if convert is None else convert(entry[name]) for name, convert in known.items()})
 
 
@@ -127,14 +125,14 @@ def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 # By annotation; other values stay as they are.
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "tuple[int, ...]": lambda values: tuple(map(int, values)),
-    "tuple[float, float] | None": _range,
-    "PowerLimits | None": lambda limits: None if limits is None else answer_of(PowerLimits, limits),
-    "GraphicsClocks | None": lambda clocks: None if clocks is None else answer_of(GraphicsClocks, clocks),
+_CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    tuple[int, ...]: lambda values: tuple(map(int, values)),
+    tuple[float, float] | None: _range,
+    PowerLimits | None: lambda limits: None if limits is None else answer_of(PowerLimits, limits),
+    GraphicsClocks | None: lambda clocks: None if clocks is None else answer_of(GraphicsClocks, clocks),
 }
 
 

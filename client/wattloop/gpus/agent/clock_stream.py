@@ -1,7 +1,5 @@
 """A connection that moves clocks without waiting for answers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

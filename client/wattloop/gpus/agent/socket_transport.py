@@ -1,7 +1,5 @@
 """The transport to the agent: one JSON object per line over a Unix socket, and the errors of a request."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """One GPU of NVML, in watts and megahertz. Converts NVML's milliwatts."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from functools import cached_property

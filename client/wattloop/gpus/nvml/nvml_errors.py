@@ -1,7 +1,5 @@
 """NVML's errors as exceptions whose text names the GPU, the call and the next step."""
 
-from __future__ import annotations
-
 from wattloop.errors import OperationError
 
 INVALID_ARGUMENT = 2
