@@ -86,9 +86,15 @@ def values_of(
     file = _file_values(Path(config), settings) if config else {}
     values: dict[str, Any] = {}
     for setting in settings:
-        given = _given(setting, prefix, arguments, environment)
-        if given:
-            values[setting.key] = given[0]
+        source, text = f"--{setting.name}", getattr(arguments, setting.key)
+        if text is None:
+            source = setting.variable(prefix)
+            text = environment.get(source) or None
+        if text is not None:
+            try:
+                values[setting.key] = setting.read(text)
+            except ValueError as error:
+                raise UsageError(f"{source}: found {shown(text)}, expected {error}") from error
         elif setting.key in file:
             values[setting.key] = file[setting.key]
         else:
@@ -179,21 +185,6 @@ def address_or_off(text: str) -> Address | None:
         raise ValueError(f"{error}, or off") from error
 
 
-def _given(
-    setting: Setting, prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]
-) -> tuple[Any, ...]:
-    """The value of an option or a variable, which may itself be None; empty if neither is given."""
-    option = getattr(arguments, setting.key)
-    variable = environment.get(setting.variable(prefix)) or None
-    for source, text in ((f"--{setting.name}", option), (setting.variable(prefix), variable)):
-        if text is not None:
-            try:
-                return (setting.read(text),)
-            except ValueError as error:
-                raise UsageError(f"{source}: found {shown(text)}, expected {error}") from error
-    return ()
-
-
 def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
     text = read_text(path, MAX_CONFIG_BYTES, "a TOML file")
     try:
@@ -208,13 +199,9 @@ def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
         if key not in known:
             raise InputError(str(path), found=f"the key {key!r}", expected=f"one of {', '.join(known)}")
         try:
-            values[key] = known[key].read(_text(value))
+            if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+                raise ValueError("a text or a number")  # noqa: TRY004, TRY301 - bad input, reported with its place
+            values[key] = known[key].read(str(value))
         except ValueError as error:
             raise InputError(str(path), found=f"{key} = {shown(value)}", expected=str(error)) from error
     return values
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError("a text or a number")  # noqa: TRY004 - bad input, reported with its place
-    return str(value)

@@ -267,7 +267,13 @@ class RisingCounters:
         seconds, millijoules = clock - last.clock_seconds, energy - last.cumulative_millijoules
         began_again = millijoules < 0 or reading.counter != last.counter
         if seconds < 0 or began_again:
-            self._tell(reading, last)
+            self.falls += 1
+            if self.falls == 1:
+                logger.warning(
+                    "GPU %s: its counter began again, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
+                    "GPU or a reload of the driver; what it used in between may be missing in the energy of this run",
+                    reading.uuid, last.cumulative_millijoules, last.clock_seconds, energy, clock,
+                )  # fmt: skip
         if began_again:
             possible = 1000 * max_watts * max(seconds, 0.0)
             millijoules = energy if energy <= possible else 0
@@ -285,13 +291,3 @@ class RisingCounters:
             reading.integrated, energy_millijoules=known.millijoules, estimation_error_millijoules=error
         )
         return reading._replace(integrated=integrated, clock_seconds=known.seconds)
-
-    def _tell(self, reading: GpuReading, last: GpuReading) -> None:
-        self.falls += 1
-        if self.falls == 1:
-            logger.warning(
-                "GPU %s: its counter began again, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
-                "GPU or a reload of the driver; what it used in between may be missing in the energy of this run",
-                reading.uuid, last.cumulative_millijoules, last.clock_seconds, reading.cumulative_millijoules,
-                reading.clock_seconds,
-            )  # fmt: skip

@@ -19,7 +19,6 @@ from wattloop.wire.environment import RunEnvironment
 # does anything: they take three times as long.
 if TYPE_CHECKING:
     from wattloop.run.experiment_tags import ExperimentTags
-    from wattloop.run.held_gpus import ProcessGpus
     from wattloop.run.limit_choice import LimitChoice
     from wattloop.run.publishing import MarkerStore, RunOutput
     from wattloop.wire.training_messages import ProbeReport, PublishedModel, Report
@@ -42,6 +41,9 @@ class Run:
             ``CUDA_VISIBLE_DEVICES``, of which a local rank uses one.
         environment: The variables to read; default: the process's environment.
         marker_store: Writes the marker of the published model, if `spec.output.directory` is a URL.
+
+    Attributes:
+        gpus: The GPUs of this process: their energy and the power limit held on them.
 
     Raises:
         InputError: A variable of Wattloop has an invalid value.
@@ -81,7 +83,7 @@ class Run:
         self.per_device_batch_size = self.environment.per_device_batch_size or parts.batch_size
         self.learning_rate_scale = self.environment.learning_rate_scale
         self.max_epochs = self.environment.max_epochs or whole_number(max_epochs, "max_epochs")
-        self._gpus = ProcessGpus(
+        self.gpus = ProcessGpus(
             self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, chosen)
         )
         self._channel = ReportChannel(
@@ -101,7 +103,7 @@ class Run:
         if self.environment.profile_power_limits:
             from wattloop.run.limit_choice import LimitChoice  # noqa: PLC0415 - most runs measure no limits
 
-            self._limit_choice = LimitChoice(self.environment, self._gpus, self._verdicts)
+            self._limit_choice = LimitChoice(self.environment, self.gpus, self._verdicts)
         if self.environment.output_directory:
             from wattloop.run.publishing import RunOutput  # noqa: PLC0415 - most runs have no spec.output
 
@@ -121,11 +123,11 @@ class Run:
         if self._began:
             raise UsageError("this run has begun before; make another wattloop.Run for another training")
         self._began = True
-        self._gpus.begin()
+        self.gpus.begin()
         if self._limit_choice is not None:
             self._limit_choice.begin()
         elif self.environment.power_limit_watts is not None:
-            self._gpus.hold(self.environment.power_limit_watts)
+            self.gpus.hold(self.environment.power_limit_watts)
         if self._output is not None:
             self._output.create()
         self._send()
@@ -139,7 +141,7 @@ class Run:
             self._publish()
         # A run that ends by an exception reports its energy and that it failed, but not that it finished.
         report = self._report(finished=kind is None, error=error)
-        self._gpus.end()
+        self.gpus.end()
         self._tag_experiments(report, last=True)
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
 
@@ -147,11 +149,6 @@ class Run:
     def active(self) -> bool:
         """Whether the run has begun and not ended."""
         return self._began and not self._ended
-
-    @property
-    def gpus(self) -> ProcessGpus:
-        """The GPUs of this process: their energy and the power limit held on them."""
-        return self._gpus
 
     @property
     def completed_epochs(self) -> int:
@@ -371,11 +368,11 @@ class Run:
             diverged=progress.diverged,
             evaluations=progress.evaluations,
             consecutive_reached=progress.consecutive_reached,
-            gpus=self._gpus.energy(),
-            gpu_product=self._gpus.product,
-            max_power_limit_watts=self._gpus.max_power_limit_watts,
-            power_limit_watts=self._gpus.limit_watts,
-            power_limit_refusal=self._gpus.refusal,
+            gpus=self.gpus.energy(),
+            gpu_product=self.gpus.product,
+            max_power_limit_watts=self.gpus.max_power_limit_watts,
+            power_limit_watts=self.gpus.limit_watts,
+            power_limit_refusal=self.gpus.refusal,
             profile=choice.measurements(samples_per_epoch) if choice is not None and samples_per_epoch else (),
             published=self._published,
             finished=finished,

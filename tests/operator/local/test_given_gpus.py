@@ -26,7 +26,7 @@ if "RANK" not in os.environ:
     ]
     sys.exit(max(rank.wait() for rank in ranks))
 with wattloop.Run() as run:
-    gpus = [gpu.uuid for gpu in run._gpus.energy()]
+    gpus = [gpu.uuid for gpu in run.gpus.energy()]
     with open(f"gpus-{os.environ['RANK']}", "w") as stream:
         json.dump([gpus, run.per_device_batch_size], stream)
     run.report(metric=0.5)
@@ -37,7 +37,7 @@ import json, os
 import wattloop
 with wattloop.Run() as run:
     with open("gpus", "w") as stream:
-        json.dump([os.environ["CUDA_VISIBLE_DEVICES"], [gpu.uuid for gpu in run._gpus.energy()]], stream)
+        json.dump([os.environ["CUDA_VISIBLE_DEVICES"], [gpu.uuid for gpu in run.gpus.energy()]], stream)
     run.report(metric=0.5)
 """
 

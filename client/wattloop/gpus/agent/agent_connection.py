@@ -242,6 +242,7 @@ class AgentConnection:
         return self._exchange(request)
 
     def _exchange(self, request: Mapping[str, object]) -> Any:
-        answer = self._transport.exchange(request)
+        self._transport.send(request)
+        answer = self._transport.answer()
         self._may_reconnect = True
         return answer

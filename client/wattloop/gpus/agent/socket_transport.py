@@ -78,18 +78,13 @@ class AgentTransport:
             self._socket = opened
         return self._socket
 
-    def exchange(self, request: Mapping[str, object]) -> Any:
-        """The result of one request.
+    def send(self, request: Mapping[str, object]) -> None:
+        """Send a request.
 
         Raises:
             AgentUnavailable: No agent answers; `AgentDisconnected` if an open connection failed.
-            AgentRequestError: The agent rejects the request.
+            AgentRequestError: The request is too long.
         """
-        self.send(request)
-        return self.answer()
-
-    def send(self, request: Mapping[str, object]) -> None:
-        """Send a request."""
         line = json.dumps(request, allow_nan=False).encode() + b"\n"
         if len(line) > REQUEST_LIMIT_BYTES:
             raise AgentRequestError("BadRequest", f"the request has {len(line)} bytes, {REQUEST_LIMIT_BYTES} at most")
