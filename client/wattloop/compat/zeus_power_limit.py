@@ -250,7 +250,13 @@ class GlobalPowerLimitOptimizer(Callback):
         self.profile_path = None if profile_path is None else Path(profile_path)
         self.measurements: list[PowerLimitMeasurement] = []
         self._has_default_selector = optimum_selector is None
-        self._agent = AgentConnection(_socket())
+        socket = os.environ.get(SOCKET_VARIABLE, "")
+        if not socket:
+            raise PowerLimitNotHeldError(
+                "power limits need the node agent, which sets them as root and restores them: run `wattloop agent "
+                f"--socket PATH` and give the training {SOCKET_VARIABLE}=PATH"
+            )
+        self._agent = AgentConnection(socket)
         lowest, highest = self._allowed_watts()
         self.power_limits = list(range(int(highest), math.ceil(lowest) - 1, -pl_step))
         self._phase, self._left = _Phase.WAIT, wait_steps
@@ -267,9 +273,13 @@ class GlobalPowerLimitOptimizer(Callback):
         if not self._has_begun:
             self._begin()
         while self._phase is not _Phase.DONE and self._left == 0:
-            self._advance()
+            if self._phase is _Phase.WAIT:
+                self._hold(self._watts())
+                self._phase, self._left = _Phase.WARM_UP, self.warmup_steps
+            else:
+                self._phase, self._left = _Phase.PROFILE, self.profile_steps
         if self._phase is _Phase.PROFILE and not self._is_open:
-            self.monitor.begin_window(self._window())
+            self.monitor.begin_window(WINDOW.format(watts=self._watts()))
             self._is_open = True
         self._in_step = True
 
@@ -287,24 +297,14 @@ class GlobalPowerLimitOptimizer(Callback):
             self._end_window()
             self._measured()
 
-    def _advance(self) -> None:
-        if self._phase is _Phase.WAIT:
-            self._hold(self._watts())
-            self._phase, self._left = _Phase.WARM_UP, self.warmup_steps
-        else:
-            self._phase, self._left = _Phase.PROFILE, self.profile_steps
-
     def _watts(self) -> int:
         return self.power_limits[len(self.measurements)]
-
-    def _window(self) -> str:
-        return WINDOW.format(watts=self._watts())
 
     def _end_window(self) -> None:
         if not self._is_open:
             return
         self._is_open = False
-        ended = self.monitor.end_window(self._window())
+        ended = self.monitor.end_window(WINDOW.format(watts=self._watts()))
         own = ended.measurement
         if own is not None and not own.complete:
             self._problem = f"the energy at {self._watts()} W is not known: {own.reason}"
@@ -406,13 +406,3 @@ class GlobalPowerLimitOptimizer(Callback):
                 "the agent allows this process no power limit on the monitor's GPUs; `wattloop monitor` shows the GPUs"
             )
         return allowed
-
-
-def _socket() -> str:
-    path = os.environ.get(SOCKET_VARIABLE, "")
-    if not path:
-        raise PowerLimitNotHeldError(
-            "power limits need the node agent, which sets them as root and restores them: run `wattloop agent --socket "
-            f"PATH` and give the training {SOCKET_VARIABLE}=PATH"
-        )
-    return path
