@@ -12,7 +12,7 @@ from wattloop.run.limit_choice import LimitChoice
 from wattloop.wire.environment import RunEnvironment
 
 
-class StandingCounter(ProcessGpus):
+class StuckGpus(ProcessGpus):
     """GPUs whose energy counter stands still while the clock goes on."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class StandingCounter(ProcessGpus):
 def test_a_counter_that_stands_still_ends_the_measurement_and_not_the_training(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gpus = StandingCounter()
+    gpus = StuckGpus()
     choice = LimitChoice(RunEnvironment(), gpus, None)
     choice.begin()
     for _ in range(1000):
