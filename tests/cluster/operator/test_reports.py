@@ -10,7 +10,7 @@ import httpx
 import pytest
 from kubernetes import client
 
-from support.backends.curved_runs import CANDIDATES, curved_records, metric_after
+from support.backends.curved_runs import curved_records, metric_after
 from support.control_plane.driven_job import DrivenJob, first_of
 from support.control_plane.fixtures import MakeJob, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator
@@ -151,7 +151,8 @@ def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
     driven: DrivenJob, reviewing: HttpService, token_of_pod: TokenOfPod, tmp_path: Path
 ) -> None:
     key, store = driven.key, driven.operator.store
-    driven.apply(batchSize={"default": 64, "candidates": list(CANDIDATES)})
+    # Of all three candidates one seed in twenty tries 64 again.
+    driven.apply(batchSize={"default": 64, "candidates": [64, 128]})
     for record in curved_records(driven.job["metadata"]["uid"], key.namespace, key.name):
         store.observations.record(record)
     driven.reconcile()
