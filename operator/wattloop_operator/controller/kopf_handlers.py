@@ -34,7 +34,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 2.0
 # kopf parses a page whole, and holds each object of it for as long as the worker of the object waits for another event.
 LIST_OBJECTS = 20
-WORKER_IDLE_SECONDS = 1.0
+WORKER_IDLE_SECONDS = 0.1
 
 
 @dataclass
