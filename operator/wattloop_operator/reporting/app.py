@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -23,7 +22,9 @@ from wattloop.pipeline.plan_messages import (
 )
 from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
 from wattloop.wire.training_messages import MAX_REPORT_BYTES, Answer, Report
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipeline_commits import ReportOfRank
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.request_handling import (
@@ -32,6 +33,7 @@ from wattloop_operator.reporting.request_handling import (
     NODE_ERRORS,
     SOURCE_ERRORS,
     ErrorForm,
+    Form,
     Name,
     Node,
     Token,
@@ -189,8 +191,17 @@ CONFLICTS: dict[int | str, dict[str, Any]] = {
 def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: ReportLimits) -> None:
     """Add the routes to the reporting API."""
 
-    def counted(token: Token, namespace: str, name: str) -> Callable[[int], None]:
-        return lambda size_bytes: limits.count_pipeline_bytes(token, namespace, name, size_bytes)
+    async def of_caller(
+        request: Request, form: type[Form], namespace: str, name: str, token: Token
+    ) -> tuple[PipelineState | None, Form]:
+        """What the recurrence says of the pipeline, and the message; the body is read once the caller is authorized."""
+        count_request(limits, token)
+        new = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
+
+        def count(size_bytes: int) -> None:
+            limits.count_pipeline_bytes(token, namespace, name, size_bytes)
+
+        return new, await received(request, form, MAX_PIPELINE_MESSAGE_BYTES, count)
 
     @app.put(
         PATH + "/ranks/{rank}",
@@ -201,14 +212,10 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
     )
     async def register(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> Response:
         """Register what a rank runs; the registration of another process of the rank is replaced."""
-        count_request(limits, token)
-        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        registration = await received(
-            request, RankRegistration, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name)
-        )
+        new, registration = await of_caller(request, RankRegistration, namespace, name, token)
         if registration.rank != rank:
             raise HTTPException(422, f"rank: found {registration.rank}, expected {rank} as in the path")
-        return _response(await awaited(pipelines.register(context, registration)))
+        return _response(await awaited(pipelines.exchange(new, registration)))
 
     @app.post(
         PATH + "/ranks/{rank}/report",
@@ -219,10 +226,8 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
     )
     async def report(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> Response:
         """Merge a cumulative report; a repeated or late one changes nothing."""
-        count_request(limits, token)
-        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        message = await received(request, RankReport, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name))
-        return _response(await awaited(pipelines.report(context, rank, message)))
+        new, message = await of_caller(request, RankReport, namespace, name, token)
+        return _response(await awaited(pipelines.exchange(new, ReportOfRank(rank, message))))
 
     @app.post(
         PATH + "/straggler",
@@ -233,10 +238,8 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
     )
     async def straggler(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Announce that iterations take longer, or that they no longer do; the answer repeats the announcement."""
-        count_request(limits, token)
-        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name))
-        await awaited(pipelines.receive_notice(context, notice))
+        new, notice = await of_caller(request, StragglerNotice, namespace, name, token)
+        await awaited(pipelines.exchange(new, notice))
         return JSONResponse(notice.to_json())
 
 

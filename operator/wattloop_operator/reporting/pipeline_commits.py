@@ -6,73 +6,46 @@ A thousand ranks register at once, and a durable write takes milliseconds. Each 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
-from wattloop_operator.memory_shares import REMEMBERED_PIPELINES
-from wattloop_operator.reconcile.pipeline.held_bytes import given_bytes, registration_bytes, report_bytes, state_bytes
+from wattloop_operator.memory_shares import REMEMBERED_PIPELINES, WAITING_MESSAGES
+from wattloop_operator.reconcile.pipeline.held_bytes import BYTES_OF_RANK, given_bytes, message_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
-from wattloop_operator.reconcile.pipeline.reports import ImplausibleReportError, check_plausible, with_report
+from wattloop_operator.reconcile.pipeline.reports import check_plausible, with_report
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
-from wattloop_operator.reporting.message_groups import MessageGroups
-from wattloop_operator.store.pipeline_store import Change, StoredPipeline, WaitingPipeline
+from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.store.pipeline_store import Pipelines, StoredPipeline
 
 # A pipeline that was silent for so long, or is larger than all may be, is read from the store again.
 KNOWN_SECONDS = 300.0
 CLEANUP_INTERVAL = timedelta(hours=1)
-
-logger = logging.getLogger(__name__)
-
-
 # How long a message waits for others of its group. Reports are not urgent, and each commit costs a few milliseconds.
 REGISTRATION_WAIT_SECONDS = 0.02
 REPORT_WAIT_SECONDS = 0.2
+# What waits for a slow database; one pipeline leaves half of it to the others. The longest message holds 7 MB.
+MAX_WAITING_BYTES_OF_PIPELINE = WAITING_MESSAGES // 2
+# After a group of a pipeline, its next one waits this many times as long as that one took. So groups grow when messages
+# arrive faster than they are committed, and a job with a large profile leaves the others their time.
+PAUSE_PER_SECOND = 2.0
+MAX_PAUSE_SECONDS = 5.0
 
-
-class PipelineStore(Protocol):
-    """Stores pipelines; see `wattloop_operator.store.pipeline_store.Pipelines`."""
-
-    def change(
-        self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
-    ) -> StoredPipeline:
-        """Change a pipeline in one transaction, durably when this returns.
-
-        Raises:
-            OperationError: The write failed for now.
-        """
-        ...
-
-    def waiting(self, now: datetime) -> list[WaitingPipeline]:
-        """The pipelines that wait for the planner.
-
-        Raises:
-            OperationError: The database failed.
-        """
-        ...
-
-    def delete_old(self, now: datetime) -> int:
-        """Delete the pipelines and profiles that are no longer used; returns the number of pipelines.
-
-        Raises:
-            OperationError: The deletion failed for now.
-        """
-        ...
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,21 +59,74 @@ class ReportOfRank:
 Message = RankRegistration | ReportOfRank | StragglerNotice
 
 
+Answer = Directive | None
+
+
 @dataclass(frozen=True)
 class _Waiting:
     new: PipelineState
     message: Message
-    answer: asyncio.Future[Directive | None]
+    answer: Future[Answer]
 
 
-def _held_bytes(message: Message) -> int:
-    if isinstance(message, RankRegistration):
-        return registration_bytes(message)
-    return report_bytes(message.report) if isinstance(message, ReportOfRank) else 0
+@dataclass
+class _Group:
+    """The waiting messages of a pipeline, and when they are due."""
+
+    due: float
+    size_bytes: int = 0
+    waiting: list[_Waiting] = field(default_factory=list)
 
 
-Answer = Directive | None | Exception
-Answers = list[tuple[asyncio.Future[Directive | None], Answer]]
+class MessageGroups:
+    """The waiting messages by pipeline. Not thread-safe.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._groups: dict[PipelineKey, _Group] = {}
+        self._not_before: dict[PipelineKey, float] = {}
+
+    @property
+    def first_due(self) -> float:
+        """When the first group is due, by the clock; infinite if nothing waits."""
+        return min((group.due for group in self._groups.values()), default=inf)
+
+    def add(self, waiting: _Waiting, wait_seconds: float) -> None:
+        """Let a message wait for others of its pipeline for so long at most, and for the pipeline's pause.
+
+        Raises:
+            TooManyRequestsError: Too many messages wait.
+        """
+        new = waiting.new
+        due = max(self._clock() + wait_seconds, self._not_before.get(new.key, 0.0))
+        group = self._groups.get(new.key) or _Group(due)
+        message = waiting.message.report if isinstance(waiting.message, ReportOfRank) else waiting.message
+        size = BYTES_OF_RANK if isinstance(message, StragglerNotice) else message_bytes(message)
+        # All messages of a pipeline share the plan of its user.
+        size += 0 if group.waiting else given_bytes(new.job_plan)
+        if group.size_bytes + size > MAX_WAITING_BYTES_OF_PIPELINE:
+            raise TooManyRequestsError(f"recurrence {new.namespace}/{new.name}", 1.0)
+        if sum(each.size_bytes for each in self._groups.values()) + size > WAITING_MESSAGES:
+            raise TooManyRequestsError("all pipelines together", 1.0)
+        group.due = min(group.due, due)
+        group.size_bytes += size
+        group.waiting.append(waiting)
+        self._groups[new.key] = group
+
+    def take(self, *, everything: bool = False) -> list[list[_Waiting]]:
+        """Take the groups that are due, or all."""
+        now = self._clock()
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        due = [key for key, group in self._groups.items() if group.due <= now or everything]
+        return [self._groups.pop(key).waiting for key in due]
+
+    def pause(self, key: PipelineKey, seconds: float) -> None:
+        """Let the next group of a pipeline wait after one that took so long."""
+        self._not_before[key] = self._clock() + min(PAUSE_PER_SECOND * seconds, MAX_PAUSE_SECONDS)
 
 
 class PipelineCommits:
@@ -114,7 +140,7 @@ class PipelineCommits:
 
     def __init__(
         self,
-        store: PipelineStore,
+        store: Pipelines,
         utc_now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -127,7 +153,7 @@ class PipelineCommits:
         # Attempts that have ended since the last group.
         self._ended: set[PipelineKey] = set()
         self._arrived = threading.Condition()
-        self._groups: MessageGroups[PipelineKey, _Waiting] = MessageGroups(clock)
+        self._groups = MessageGroups(clock)
         self._ending = False
         self._thread = WatchedThread(self._run, "pipeline-commits")
         self._cleaned_up_at: datetime | None = None
@@ -157,23 +183,16 @@ class PipelineCommits:
             TooManyRequestsError: Too many messages wait.
             OperationError: The service ends, or the write failed for now.
         """
-        answer: asyncio.Future[Directive | None] = asyncio.get_running_loop().create_future()
-        self._submit(_Waiting(new, message, answer))
-        return await answer
-
-    def _submit(self, waiting: _Waiting) -> None:
-        new, is_report = waiting.new, isinstance(waiting.message, ReportOfRank)
-        wait_seconds = REPORT_WAIT_SECONDS if is_report else REGISTRATION_WAIT_SECONDS
+        answer: Future[Answer] = Future()
+        wait_seconds = REPORT_WAIT_SECONDS if isinstance(message, ReportOfRank) else REGISTRATION_WAIT_SECONDS
         with self._arrived:
             if self._ending:
                 raise OperationError("the plan service ends; send the message again")
             first = self._groups.first_due
-            # All messages of a pipeline share the plan of its user.
-            given = 0 if new.key in self._groups else given_bytes(new.job_plan)
-            size = _held_bytes(waiting.message) + given
-            self._groups.add(new.key, f"recurrence {new.namespace}/{new.name}", waiting, size, wait_seconds)
+            self._groups.add(_Waiting(new, message, answer), wait_seconds)
             if self._groups.first_due < first:
                 self._arrived.notify()
+        return await asyncio.wrap_future(answer)
 
     def _run(self) -> None:
         while True:
@@ -187,39 +206,33 @@ class PipelineCommits:
                     return
             for key in ended:
                 self._known.pop(key, None)
-            for key, group in groups.items():
+            for group in groups:
                 began = self._clock()
                 self._commit(group)
                 with self._arrived:
-                    self._groups.pause(key, self._clock() - began)
+                    self._groups.pause(group[-1].new.key, self._clock() - began)
             self._clean_up()
 
     def _commit(self, group: Sequence[_Waiting]) -> None:
         """Commit a group; whatever fails is the answer to its messages, and those of other pipelines follow."""
-        new, now = group[-1].new, self._utc_now()
-        try:
-            _deliver(self._committed(group, now))
-        except Exception as error:
-            if not isinstance(error, OperationError):
-                where = f"{new.namespace}/{new.name}"
-                logger.exception("unexpected failure of the plan service for %s", where)
-            self._known.pop(new.key, None)
-            _deliver([(waiting.answer, error) for waiting in group])
-
-    def _committed(self, group: Sequence[_Waiting], now: datetime) -> Answers:
-        new = group[-1].new
-        key, rejected = new.key, dict[int, RegistrationConflictError]()
+        new, now, rejected = group[-1].new, self._utc_now(), dict[int, RegistrationConflictError]()
 
         def merge(state: PipelineState) -> PipelineState:
             rejected.clear()
             return _merged(state, group, now, rejected)
 
-        known = self._store.change(new, self._known.get(key), merge, lambda state: decided(state, now), now)
-        self._remember(key, known)
-        return [
-            (waiting.answer, rejected.get(place) or _guarded_answer(known.state, waiting, now))
-            for place, waiting in enumerate(group)
-        ]
+        try:
+            known = self._store.change(new, self._known.get(new.key), merge, lambda state: decided(state, now), now)
+            self._remember(new.key, known)
+        except Exception as error:
+            if not isinstance(error, OperationError):
+                logger.exception("unexpected failure of the plan service for %s/%s", new.namespace, new.name)
+            self._known.pop(new.key, None)
+            for waiting in group:
+                _answer(waiting, error)
+            return
+        for place, waiting in enumerate(group):
+            _answer(waiting, rejected.get(place) or _directive(known.state, waiting.message, now))
 
     def _remember(self, key: PipelineKey, known: StoredPipeline) -> None:
         ranks = known.state.ranks.values()
@@ -247,28 +260,6 @@ class PipelineCommits:
             logger.exception("unexpected failure of the deletion of old pipelines")
 
 
-def _deliver(answers: Answers) -> None:
-    """Give the answers of a group to the event loops that wait for them, each of which is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, Answers] = defaultdict(list)
-    for future, answer in answers:
-        by_loop[future.get_loop()].append((future, answer))
-    for loop, mine in by_loop.items():
-        # A loop that is closed has nobody who waits.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, mine)
-
-
-def _resolve(answers: Answers) -> None:
-    for future, answer in answers:
-        # A request whose client is gone may be cancelled.
-        if future.done():
-            continue
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
-
-
 def _merged(
     state: PipelineState,
     group: Sequence[_Waiting],
@@ -288,7 +279,7 @@ def _merged(
             case ReportOfRank(rank, report):
                 try:
                     check_plausible(state, rank, report)
-                except ImplausibleReportError as error:
+                except RegistrationConflictError as error:
                     rejected[place] = error
                     continue
                 state = with_report(state, rank, report, now)
@@ -297,20 +288,24 @@ def _merged(
     return state
 
 
-def _guarded_answer(state: PipelineState, waiting: _Waiting, now: datetime) -> Answer:
+def _directive(state: PipelineState, message: Message, now: datetime) -> Answer | Exception:
     """The answer to one message; what fails in it is the answer to that message alone."""
     try:
-        return _answer(state, waiting.message, now)
+        match message:
+            case RankRegistration(process=process, rank=rank) | ReportOfRank(rank, RankReport(process=process)):
+                return directive_for(state, rank, process, now)
+            case _:
+                return None
     except Exception as error:
         logger.exception("unexpected failure of an answer of the plan service for %s/%s", state.namespace, state.name)
         return error
 
 
-def _answer(state: PipelineState, message: Message, now: datetime) -> Directive | None:
-    match message:
-        case RankRegistration(process=process, rank=rank):
-            return directive_for(state, rank, process, now)
-        case ReportOfRank(rank, report):
-            return directive_for(state, rank, report.process, now)
-        case _:
-            return None
+def _answer(waiting: _Waiting, answer: Answer | Exception) -> None:
+    # A request whose client is gone may be cancelled.
+    if not waiting.answer.set_running_or_notify_cancel():
+        return
+    if isinstance(answer, Exception):
+        waiting.answer.set_exception(answer)
+    else:
+        waiting.answer.set_result(answer)

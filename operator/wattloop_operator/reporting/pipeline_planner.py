@@ -1,7 +1,6 @@
 """Plans the pipelines of the store that wait for it: on the leader alone, one at a time, fair between jobs.
 
-A plan takes seconds, or minutes for a pipeline of many instructions. Nothing waits in memory: the row of a pipeline
-says which profile is to be planned, and the planner reads a pipeline when its turn comes.
+Nothing waits in memory: the planner reads a pipeline when its turn comes.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
 from wattloop_operator.reporting.interfaces import UnknownRecurrenceError
-from wattloop_operator.reporting.pipeline_commits import PipelineStore
-from wattloop_operator.store.pipeline_store import WaitingPipeline
+from wattloop_operator.store.pipeline_store import Pipelines, WaitingPipeline
 
 POLL_SECONDS = 1.0
 # What could not be planned, for example because its attempt has ended, gives way to the others for so long.
@@ -54,7 +52,7 @@ class PipelinePlanner:
 
     def __init__(
         self,
-        store: PipelineStore,
+        store: Pipelines,
         plan: Plan,
         state_of: StateOf,
         utc_now: Callable[[], datetime],
@@ -101,12 +99,11 @@ class PipelinePlanner:
             self._turn += 1
             self._turns[f"namespace {chosen.namespace}"] = self._turns[f"job {chosen.key.job_uid}"] = self._turn
             self._plan_stored(chosen)
-        except (OperationError, UnknownRecurrenceError) as error:
-            logger.warning("a pipeline is planned later: %s", error)
-            if chosen is not None:
-                self._resting[chosen.key] = True
-        except Exception:  # what one tenant's values lead to ends nothing of another's
-            logger.exception("unexpected failure of the planner for %s", chosen)
+        except Exception as error:  # what one tenant's values lead to ends nothing of another's
+            if isinstance(error, (OperationError, UnknownRecurrenceError)):
+                logger.warning("a pipeline is planned later: %s", error)
+            else:
+                logger.exception("unexpected failure of the planner for %s", chosen)
             if chosen is not None:
                 self._resting[chosen.key] = True
         return chosen is not None
@@ -123,23 +120,17 @@ class PipelinePlanner:
             return
         now = self._utc_now()
         # The row may say what was so before the job changed.
-        known = self._store.change(new, None, _unchanged, lambda state: decided(state, now), now)
+        known = self._store.change(new, None, lambda state: state, lambda state: decided(state, now), now)
         if not known.state.waits_for_plan:
             return
         frontier = self._plan(planning_request(known.state), now)
         if self._ending.is_set():
             return
         now = self._utc_now()
-        self._store.change(
-            new, known, lambda state: with_frontier(state, frontier), lambda state: decided(state, now), now
-        )
 
+        def with_frontier(state: PipelineState) -> PipelineState:
+            # The profile may have changed since the planner began.
+            is_current = state.profile is not None and state.ranks and profile_digest(state) == frontier.profile_digest
+            return replace(state, frontier=frontier) if is_current else state
 
-def with_frontier(state: PipelineState, frontier: PipelineFrontier) -> PipelineState:
-    """The state with its frontier; unchanged if the profile has changed since the planner began."""
-    is_current = state.profile is not None and state.ranks and profile_digest(state) == frontier.profile_digest
-    return replace(state, frontier=frontier) if is_current else state
-
-
-def _unchanged(state: PipelineState) -> PipelineState:
-    return state
+        self._store.change(new, known, with_frontier, lambda state: decided(state, now), now)

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
-from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.plan_messages import Directive
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.memory_shares import PIPELINE_SETTINGS
 from wattloop_operator.reconcile.pipeline.held_bytes import BYTES_OF_STATE, state_bytes
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
-from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, ReportOfRank
+from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits
 from wattloop_operator.reporting.report_limits import ReportLimits
 
 # After so long a change of the job's choice reaches its ranks.
@@ -29,11 +29,6 @@ PlanOfRecurrence = Callable[[TrainingAttempt], JobPlan]
 """How the job of a recurrence plans its pipelines. Raises OperationError if the job cannot be read now."""
 
 
-def plan_by_default(_recurrence: TrainingAttempt) -> JobPlan:
-    """Every pipeline is planned, with no time lost."""
-    return JobPlan()
-
-
 class PipelineService:
     """The ranks' part of the reporting API, independent of HTTP. One event loop alone uses it.
 
@@ -43,7 +38,7 @@ class PipelineService:
         commits: Merges, decides and stores.
         limits: The rate limits.
         clock: Monotonic seconds.
-        plan_of: How the job of a recurrence plans its pipelines.
+        plan_of: How the job of a recurrence plans its pipelines; default: all, with no time lost.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class PipelineService:
         limits: ReportLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
-        plan_of: PlanOfRecurrence = plan_by_default,
+        plan_of: PlanOfRecurrence = lambda _: JobPlan(),
     ) -> None:
         self._recurrences = recurrences
         self._authorizer = authorizer
@@ -63,7 +58,10 @@ class PipelineService:
         self._plan_of = plan_of
         # A state is smaller than the share: the schema bounds a plan of the user.
         self._states: TTLCache[tuple[str, str], PipelineState | None] = TTLCache(
-            PIPELINE_SETTINGS, STATE_SECONDS, clock, getsizeof=_size_of
+            PIPELINE_SETTINGS,
+            STATE_SECONDS,
+            clock,
+            lambda state: BYTES_OF_STATE if state is None else state_bytes(state),
         )
         self._reading: dict[tuple[str, str], asyncio.Future[PipelineState | None]] = {}
 
@@ -88,40 +86,22 @@ class PipelineService:
         self._limits.count_pipeline_message(namespace, name)
         return await self._state((namespace, name))
 
-    async def register(self, new: PipelineState | None, registration: RankRegistration) -> Directive:
-        """Register a rank of an authorized caller.
+    async def exchange(self, new: PipelineState | None, message: Message) -> Directive:
+        """Merge a message of an authorized caller, durably; a repeated or late one changes nothing.
+
+        Args:
+            new: What `authorize` returned.
+            message: A registration, a report, or an announcement of a straggler or of its end.
 
         Raises:
-            RegistrationConflictError: It lacks an instruction, or contradicts another rank.
+            RegistrationConflictError: A registration lacks an instruction, or contradicts another rank; or a report
+                has an energy that no GPU can have.
             TooManyRequestsError: Too many messages wait to be written.
-            OperationError: The write failed for now; the registration may be sent again.
+            OperationError: The write failed for now; the message may be sent again.
         """
-        return await self._directive(new, registration)
-
-    async def report(self, new: PipelineState | None, rank: int, report: RankReport) -> Directive:
-        """Merge a report of a rank; a repeated or late one changes nothing.
-
-        Raises:
-            TooManyRequestsError: Too many messages wait to be written.
-            OperationError: The write failed for now; the report may be sent again.
-        """
-        return await self._directive(new, ReportOfRank(rank, report))
-
-    async def receive_notice(self, new: PipelineState | None, notice: StragglerNotice) -> None:
-        """Take an announcement of a straggler, or of its end.
-
-        Raises:
-            TooManyRequestsError: Too many messages wait to be written.
-            OperationError: The write failed for now; the notice may be sent again.
-        """
-        if new is not None:
-            await self._commits.committed(new, notice)
-
-    async def _directive(self, new: PipelineState | None, message: Message) -> Directive:
         if new is None:
             return ENDED
-        answer = await self._commits.committed(new, message)
-        return Directive(report_seconds=REPORT_SECONDS) if answer is None else answer
+        return await self._commits.committed(new, message) or Directive(report_seconds=REPORT_SECONDS)
 
     async def _state(self, name: tuple[str, str]) -> PipelineState | None:
         """What the recurrence says, read once for all ranks that ask at the same time."""
@@ -163,7 +143,3 @@ class PipelineService:
             recurrence.status.image_digest or "",
             job_plan=self._plan_of(recurrence),
         )
-
-
-def _size_of(state: PipelineState | None) -> int:
-    return BYTES_OF_STATE if state is None else state_bytes(state)

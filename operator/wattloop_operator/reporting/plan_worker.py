@@ -1,9 +1,7 @@
 """Plans a pipeline in a process of its own, with bounds on its memory and its time.
 
 `python -m wattloop_operator.reporting.plan_worker` reads a `PlanningRequest` from its standard input and writes a
-`PipelineFrontier` to its standard output, as the store keeps them. A planner in the operator's own process would hold
-its interpreter lock for seconds, and its memory until the operator ends. It ends with the thread that waits for it, so
-with the operator.
+`PipelineFrontier` to its standard output, as the store keeps them. It ends with the thread that waits for it.
 """
 
 from __future__ import annotations

@@ -2,22 +2,40 @@
 
 import json
 import tracemalloc
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.pipelines.registrations import rank_registration
 from wattloop.pipeline.plan_messages import RankReport
 from wattloop_operator.memory_shares import WAITING_MESSAGES
-from wattloop_operator.reconcile.pipeline.held_bytes import report_bytes
+from wattloop_operator.reconcile.pipeline.held_bytes import message_bytes
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
-from wattloop_operator.reporting.message_groups import (
-    MAX_WAITING,
+from wattloop_operator.reporting.pipeline_commits import (
     MAX_WAITING_BYTES_OF_PIPELINE,
-    MAX_WAITING_OF_PIPELINE,
+    Message,
     MessageGroups,
+    ReportOfRank,
+    _Waiting,
 )
+
+MESSAGE = ReportOfRank(0, RankReport("0" * 32, 1, 0, 0))
+
+
+def key_of(job: str) -> PipelineKey:
+    return PipelineKey(job, 0, 0)
+
+
+def message(job: str, sent: Message = MESSAGE) -> _Waiting:
+    return _Waiting(PipelineState(key_of(job), "team", job), sent, Future())
+
+
+def taken(groups: MessageGroups, *, everything: bool = False) -> dict[str, list[_Waiting]]:
+    return {group[0].new.name: group for group in groups.take(everything=everything)}
 
 
 @dataclass
@@ -30,59 +48,48 @@ class Clock:
 
 def test_a_group_is_due_with_its_most_urgent_message() -> None:
     clock = Clock()
-    groups: MessageGroups[str, str] = MessageGroups(clock)
-    groups.add("a", "a", "report", 1, 0.2)
-    groups.add("b", "b", "other report", 1, 0.2)
-    groups.add("a", "a", "registration", 1, 0.02)
+    groups = MessageGroups(clock)
+    report, other, registration = message("a"), message("b"), message("a", rank_registration(0))
+    groups.add(report, 0.2)
+    groups.add(other, 0.2)
+    groups.add(registration, 0.02)
     clock.now = groups.first_due
-    assert (clock.now, groups.take()) == (0.02, {"a": ["report", "registration"]})
+    assert (clock.now, taken(groups)) == (0.02, {"a": [report, registration]})
     clock.now = groups.first_due
-    assert (clock.now, groups.take(), groups.first_due) == (0.2, {"b": ["other report"]}, float("inf"))
+    assert (clock.now, taken(groups), groups.first_due) == (0.2, {"b": [other]}, float("inf"))
 
 
 def test_a_pipeline_that_is_slow_to_store_delays_no_other() -> None:
     clock = Clock()
-    groups: MessageGroups[str, str] = MessageGroups(clock)
-    groups.pause("slow", 1.0)
-    groups.add("slow", "slow", "x", 1, 0.02)
-    groups.add("quick", "quick", "x", 1, 0.02)
+    groups = MessageGroups(clock)
+    first, second, quick = message("slow"), message("slow"), message("quick")
+    groups.pause(key_of("slow"), 1.0)
+    groups.add(first, 0.02)
+    groups.add(quick, 0.02)
     clock.now = groups.first_due
-    assert groups.take() == {"quick": ["x"]}
+    assert taken(groups) == {"quick": [quick]}
     assert groups.first_due == 2.0
-    groups.pause("slow", 1e6)
-    groups.add("slow", "slow", "y", 1, 0.02)
+    groups.pause(key_of("slow"), 1e6)
+    groups.add(second, 0.02)
     clock.now = groups.first_due
-    assert groups.take() == {"slow": ["x", "y"]}
+    assert taken(groups) == {"slow": [first, second]}
     assert clock.now <= 6.0
 
 
-def test_a_pipeline_cannot_fill_the_waiting_messages() -> None:
-    groups: MessageGroups[str, int] = MessageGroups(Clock())
-    for number in range(MAX_WAITING_OF_PIPELINE):
-        groups.add("a", "recurrence a", number, 1, 0.02)
-    with pytest.raises(TooManyRequestsError, match="recurrence a"):
-        groups.add("a", "recurrence a", 0, 1, 0.02)
-    for number in range(MAX_WAITING - MAX_WAITING_OF_PIPELINE):
-        groups.add(f"b{number % 9}", "recurrence b", number, 1, 0.02)
+def test_what_waits_holds_a_bounded_number_of_bytes_of_which_one_pipeline_has_half() -> None:
+    groups = MessageGroups(Clock())
+    long = replace(rank_registration(0), instructions=tuple(f"forward:0:{number}" for number in range(16_000)))
+    size = message_bytes(long)
+    for _ in range(MAX_WAITING_BYTES_OF_PIPELINE // size):
+        groups.add(message("a", long), 0.02)
+    with pytest.raises(TooManyRequestsError, match="recurrence team/a"):
+        groups.add(message("a", long), 0.02)
+    for number in range(WAITING_MESSAGES // size - MAX_WAITING_BYTES_OF_PIPELINE // size):
+        groups.add(message(f"b{number % 9}", long), 0.02)
     with pytest.raises(TooManyRequestsError, match="all pipelines together"):
-        groups.add("c", "recurrence c", 0, 1, 0.02)
-    assert sum(map(len, groups.take(everything=True).values())) == MAX_WAITING
-    groups.add("c", "recurrence c", 0, 1, 0.02)
-
-
-def test_long_messages_that_wait_hold_a_bounded_number_of_bytes() -> None:
-    mebibyte = 1024**2
-    groups: MessageGroups[str, int] = MessageGroups(Clock())
-    for number in range(MAX_WAITING_BYTES_OF_PIPELINE // mebibyte):
-        groups.add("a", "recurrence a", number, mebibyte, 0.02)
-    with pytest.raises(TooManyRequestsError, match="recurrence a"):
-        groups.add("a", "recurrence a", 0, 1, 0.02)
-    for number in range((WAITING_MESSAGES - MAX_WAITING_BYTES_OF_PIPELINE) // mebibyte):
-        groups.add(f"b{number % 9}", "recurrence b", number, mebibyte, 0.02)
-    with pytest.raises(TooManyRequestsError, match="all pipelines together"):
-        groups.add("c", "recurrence c", 0, 1, 0.02)
+        groups.add(message("c", long), 0.02)
     groups.take(everything=True)
-    groups.add("a", "recurrence a", 0, MAX_WAITING_BYTES_OF_PIPELINE, 0.02)
+    groups.add(message("c", long), 0.02)
 
 
 def test_the_bytes_of_a_report_are_those_that_it_holds() -> None:
@@ -103,22 +110,22 @@ def test_the_bytes_of_a_report_are_those_that_it_holds() -> None:
     report = RankReport.from_json(json.loads(json.dumps(body)))
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert held <= report_bytes(report) <= 4 * held
+    assert held <= message_bytes(report) <= 4 * held
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 0.3), st.floats(0, 10)), max_size=40))
 def test_every_message_is_taken_once_and_within_its_waits(steps: list[tuple[int, float, float]]) -> None:
     clock = Clock()
-    groups: MessageGroups[int, int] = MessageGroups(clock)
-    taken: list[int] = []
-    for number, (key, wait, took) in enumerate(steps):
-        groups.add(key, "", number, 1, wait)
+    groups = MessageGroups(clock)
+    sent, found = [message(str(key)) for key, _, _ in steps], list[_Waiting]()
+    for number, (each, (key, wait, took)) in enumerate(zip(sent, steps, strict=True)):
+        groups.add(each, wait)
         if number % 3 == 0:
             clock.now = max(clock.now, groups.first_due)
-            for each, group in groups.take().items():
-                taken += group
-                groups.pause(each, took)
+            for group in groups.take():
+                found += group
+                groups.pause(key_of(str(key)), took)
     clock.now += 6.0
-    for group in groups.take().values():
-        taken += group
-    assert sorted(taken) == list(range(len(steps)))
+    for group in groups.take():
+        found += group
+    assert sorted(map(id, found)) == sorted(map(id, sent))

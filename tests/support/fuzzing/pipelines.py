@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import combinations
+from typing import Any
 from unittest import mock
 
 from support.fuzzing.target import DefectError
@@ -28,8 +29,7 @@ from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common
 from wattloop_operator.reconcile.pipeline.rank_directives import needs_plan
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, check_microbatches, contradict
 from wattloop_operator.reporting import pipeline_commits, pipeline_planner
-from wattloop_operator.reporting.message_groups import MessageGroups
-from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
+from wattloop_operator.reporting.pipeline_commits import MessageGroups, PipelineCommits
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner, StateOf
 from wattloop_operator.store import Store
 from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline, WaitingPipeline
@@ -187,7 +187,7 @@ class PipelineChecks:
 
 
 class RecordingStore:
-    """The pipelines of a store, of which it keeps the newest states; see `PipelineStore`."""
+    """The pipelines of a store, of which it keeps the newest states; see `Pipelines`."""
 
     def __init__(self, store: Store) -> None:
         self._pipelines = store.pipelines
@@ -211,7 +211,7 @@ class RecordingStore:
 
 
 @contextmanager
-def running_commits(store: PipelineStore, utc_now: Callable[[], datetime]) -> Iterator[PipelineCommits]:
+def running_commits(store: Any, utc_now: Callable[[], datetime]) -> Iterator[PipelineCommits]:
     """Commits that wait for no further messages."""
     with (
         mock.patch.object(pipeline_commits, "REGISTRATION_WAIT_SECONDS", 0.0),
@@ -227,7 +227,7 @@ class ObservedPlanner(PipelinePlanner):
 
     def __init__(
         self,
-        store: PipelineStore,
+        store: Any,
         context_of: StateOf,
         utc_now: Callable[[], datetime],
         may_plan: threading.Event | None = None,
@@ -256,7 +256,7 @@ class ObservedPlanner(PipelinePlanner):
 
 @contextmanager
 def running_planner(
-    store: PipelineStore,
+    store: Any,
     context_of: StateOf,
     utc_now: Callable[[], datetime],
     may_plan: threading.Event | None = None,

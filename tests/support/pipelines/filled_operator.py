@@ -22,7 +22,7 @@ from wattloop_operator import operator_main
 from wattloop_operator.http import http_connection
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.reconcile.pipeline.held_bytes import measurement_bytes, report_bytes, state_bytes
+from wattloop_operator.reconcile.pipeline.held_bytes import measurement_bytes, message_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_PROFILE_MEASUREMENTS,
     PipelineKey,
@@ -115,7 +115,7 @@ async def fill(commits: PipelineCommits, database: Path, planner_seconds: float)
             await asyncio.sleep(0)
             if answer.done() and isinstance(answer.exception(), TooManyRequestsError):
                 break
-            waiting += report_bytes(message.report)
+            waiting += message_bytes(message.report)
         lock.execute("ROLLBACK")
     lock.close()
     answered = await asyncio.gather(*answers, return_exceptions=True)

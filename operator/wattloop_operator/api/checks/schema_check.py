@@ -88,7 +88,7 @@ EARLIER_FIELDS = {
     "spec.objective.progressDeadlineSeconds": "spec.progressDeadlineSeconds",
     "spec.parameters[].scale": "no such field: the scale follows from the candidates",
     "spec.policy": "spec.batchSize.policy (ThompsonSampling or Zeus), spec.mode Fixed, spec.learnSince",
-    "spec.power.frequencyPlan.baseline": "an argument of the client: Pipeline(baseline=…)",
+    "spec.power.frequencyPlan.baseline": "an argument of the client: Pipeline(plan=LimitBaseline(…))",
     "spec.power.frequencyPlan.directory": "an argument of the client: Pipeline(plan=…)",
     "spec.power.frequencyPlan.mode": "no such field: ranks of a pipeline run plans with power.mode None, and no other",
     "spec.power.frequencyPlanRef": "spec.power.frequencyPlan.name",

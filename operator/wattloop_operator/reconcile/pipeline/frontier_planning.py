@@ -134,7 +134,8 @@ def instruction_graph(instructions: tuple[tuple[str, ...], ...]) -> OperationGra
     """
     several = _have_several_stages(instructions)
     read = [(rank, Instruction.of(text)) for rank, texts in enumerate(instructions) for text in texts]
-    order = list(_consecutive(map(len, instructions)))
+    ends = itertools.accumulate(map(len, instructions), initial=0)
+    order = [range(first, end) for first, end in itertools.pairwise(ends)]
     edges = {pair for row in order for pair in itertools.pairwise(row)} | _edges_between_stages(read)
     _check_acyclic(read, edges)
     names = [_name(each.kind, each.stage, several=several) for _, each in read]
@@ -153,11 +154,6 @@ def instruction_graph(instructions: tuple[tuple[str, ...], ...]) -> OperationGra
         befores=np.ascontiguousarray(pairs[:, 0]),
         afters=np.ascontiguousarray(pairs[:, 1]),
     )
-
-
-def _consecutive(lengths: map[int]) -> list[range]:
-    ends = list(itertools.accumulate(lengths, initial=0))
-    return [range(first, end) for first, end in itertools.pairwise(ends)]
 
 
 def _edges_between_stages(read: list[tuple[int, Instruction]]) -> set[tuple[int, int]]:

@@ -1,13 +1,6 @@
 """What a plan saves and costs in time by measurement: its iterations against those at free clocks between them.
 
-Cycles of both kinds alternate (see `wattloop.pipeline.free_iterations`), so what changes both cancels: the warmth of
-the GPUs, the length of the data, other work on the machine. The errors are those of a jackknife over groups of
-cycles, in which all ranks have the same iterations; so what the ranks have in common, such as a late iteration,
-counts as often as it happened.
-
-How many iterations run at free clocks follows from the measured time of an iteration: a block must be long enough for
-the energy counters, and cycles that are longer than that make the comparison wait. The numbers are part of the
-directive, so all ranks have the same.
+docs/internals/pipeline-measurement.md has the reasons.
 """
 
 from __future__ import annotations

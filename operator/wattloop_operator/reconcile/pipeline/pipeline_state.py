@@ -1,7 +1,6 @@
 """The state of a pipeline: its registered ranks, its profile, its frontier, and what its ranks are to do.
 
-A pipeline is one attempt of a job whose ranks register with the plan service. Its state is stored after each
-change, so that a restart of the operator, or a second replica, continues from it.
+A pipeline is one attempt of a job whose ranks register with the plan service.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
-    Excess,
     PipelineFrontier,
     PipelineRank,
     PipelineState,
+    WithdrawnPoint,
 )
 from wattloop_operator.reconcile.pipeline.saving import (
     measured,
@@ -100,12 +100,14 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         state: The pipeline; its measurements are not needed.
         name: Name of the FrequencyPlan; empty until there is one.
     """
+    withdrawn = present_withdrawal(state)
+    problem = "" if state.frontier is None else state.frontier.problem
     return AppliedFrequencyPlan(
         name=name,
         mode=state.directive.mode,
         **(_percentages(compared(state), APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
-        problem=_problem(state)[:MAX_REASON_CHARACTERS],
+        problem=(problem if withdrawn is None else withdrawn.reason)[:MAX_REASON_CHARACTERS],
     )
 
 
@@ -147,28 +149,15 @@ def _optional(value: float | None) -> Decimal | None:
     return None if value is None else rounded(value)
 
 
-def _problem(state: PipelineState) -> str:
-    """Why there is no plan; empty if there is one, or none is known yet."""
-    withdrawn = present_withdrawal(state)
-    if withdrawn is not None:
-        return withdrawn.reason
-    return "" if state.frontier is None else state.frontier.problem
-
-
 def _of_withdrawal(state: PipelineState, digits: int) -> dict[str, Decimal | None]:
     """What this attempt measured of the plan that it withdrew, by the name of the field; empty if it withdrew none."""
     withdrawn = own_withdrawal(state)
-    return {} if withdrawn is None else _percentages_of(withdrawn.time, withdrawn.energy, digits)
+    return {} if withdrawn is None else _percentages(withdrawn, digits)
 
 
-def _percentages(comparison: Comparison | None, digits: int) -> dict[str, Decimal | None]:
+def _percentages(found: Comparison | WithdrawnPoint | None, digits: int) -> dict[str, Decimal | None]:
     """What the plan saves and costs in time by measurement, by the name of the field."""
-    if comparison is None:
-        return _percentages_of(None, None, digits)
-    return _percentages_of(comparison.time, comparison.energy, digits)
-
-
-def _percentages_of(time: Excess | None, energy: Excess | None, digits: int) -> dict[str, Decimal | None]:
+    time, energy = (None, None) if found is None else (found.time, found.energy)
     return {
         "saving_percent": None if energy is None else rounded(-energy.percent, digits),
         "slowdown_percent": None if time is None else rounded(time.percent, digits),
@@ -194,12 +183,6 @@ def _conditions(
     yield found(MISMATCH, bool(different), "OtherInstructions" if different else "AsRegistered", mismatch)
 
 
-def _other_mode(state: PipelineState) -> str:
-    if state.directive.mode != FREE:
-        return "Profiling"
-    return "FreeClocks" if present_withdrawal(state) is None else "Withdrawn"
-
-
 def _planned(frontier: PipelineFrontier | None) -> tuple[bool, str, str]:
     if frontier is None:
         return False, "NotProfiled", "the profile is not complete"
@@ -222,7 +205,8 @@ def _in_force(
     if dead:
         return False, "RankDead", f"{named(dead)} sent no report; the others run at free clocks"
     if directive.mode != PLAN:
-        return False, _other_mode(state), directive.reason
+        free = "FreeClocks" if present_withdrawal(state) is None else "Withdrawn"
+        return False, free if directive.mode == FREE else "Profiling", directive.reason
     if directive.first_iteration is None:
         waiting = tuple(n for n, rank in sorted(state.ranks.items()) if rank.acknowledged < directive.number)
         return False, "Announced", f"{named(waiting)} have not received it yet" if waiting else ""

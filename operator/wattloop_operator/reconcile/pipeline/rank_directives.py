@@ -1,9 +1,4 @@
-"""Decides what the ranks of a pipeline do: free clocks, measuring clocks, or a plan.
-
-A directive has two phases. It is issued with a new number and without a first iteration; each rank acknowledges the
-number with its next report. When all have, the directive gets its first iteration, far enough ahead that every rank
-learns of it before. A new process of a rank has acknowledged nothing, so the directive is issued again.
-"""
+"""Decides what the ranks of a pipeline do, in two phases: docs/internals/plan-service.md."""
 
 from __future__ import annotations
 
@@ -40,7 +35,7 @@ from wattloop_operator.reconcile.pipeline.profile import (
     profile_digest,
     remaining_clocks,
 )
-from wattloop_operator.reconcile.pipeline.reports import is_known, refuses
+from wattloop_operator.reconcile.pipeline.reports import refuses
 from wattloop_operator.reconcile.pipeline.straggling import with_noticed_straggler
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
@@ -92,9 +87,9 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
     issued = state.directive
     pending = issued.first_iteration is None and (issued.mode != FREE or issued.reason == TIMED)
     seconds = report_seconds(state.expected_ranks, pending=pending)
-    if not is_known(state, rank, process):
+    present = state.ranks.get(rank)
+    if present is None or present.registration.process != process:
         return Directive(known=False, report_seconds=seconds)
-    present = state.ranks[rank]
     refusal = "the rank could not hold clocks lately" if refuses(present, now) else ""
     if present.mismatch or refusal or issued.mode == FREE:
         reason = present.mismatch or refusal or issued.reason
@@ -141,7 +136,11 @@ def _rank_plan(
 
 def _goal(state: PipelineState, now: datetime) -> IssuedDirective:
     """What the ranks are to do, before it is issued: without a number."""
-    if problem := _obstacle(state, now):
+    problem = "" if state.job_plan.enabled else NOT_PLANNED
+    problem = problem or _incomplete(state, now) or _uncovered(state)
+    if not problem and not common_clocks(state):
+        problem = "no clock may be held on the GPUs of all ranks"
+    if problem := problem or _common_mismatch(state):
         return IssuedDirective(reason=problem)
     if not is_timed(state):
         return IssuedDirective(reason=TIMED)
@@ -166,13 +165,6 @@ def _profile_goal(state: PipelineState, now: datetime) -> IssuedDirective:
     return IssuedDirective(mode=PROFILE, reason="the instructions are measured at each clock", clocks_megahertz=clocks)
 
 
-def _obstacle(state: PipelineState, now: datetime) -> str:
-    """Why the ranks run at free clocks; empty if they need not."""
-    if not state.job_plan.enabled:
-        return NOT_PLANNED
-    return _incomplete(state, now) or _unplannable(state)
-
-
 def _finishes(state: PipelineState) -> bool:
     return any(rank.finished for rank in state.ranks.values())
 
@@ -187,15 +179,6 @@ def _incomplete(state: PipelineState, now: datetime) -> str:
         timeout = silence_timeout(state.expected_ranks).total_seconds()
         return f"{named(silent)} {_verb(silent)} sent no report for {timeout:g} s"
     return "a rank has finished, and another one begins" if _finishes(state) else ""
-
-
-def _unplannable(state: PipelineState) -> str:
-    """Why the registered instructions have no plan; empty if they may."""
-    if uncovered := _uncovered(state):
-        return uncovered
-    if not common_clocks(state):
-        return "no clock may be held on the GPUs of all ranks"
-    return _common_mismatch(state)
 
 
 def _verb(ranks: tuple[int, ...]) -> str:
@@ -274,13 +257,9 @@ def _issued(state: PipelineState, goal: IssuedDirective, now: datetime) -> Issue
         number=state.directive.number + 1,
         iterations_per_clock=iterations_per_clock(state) if goal.mode == PROFILE else 1,
         issued_at=now,
-        free=free_iterations_of(state) if _is_compared(goal) else None,
+        # Beside a straggler, all would wait for it.
+        free=free_iterations_of(state) if goal.mode == PLAN and goal.straggler_point is None else None,
     )
-
-
-def _is_compared(goal: IssuedDirective) -> bool:
-    """Whether iterations of the plan alternate with free ones: beside a straggler, all would wait for it."""
-    return goal.mode == PLAN and goal.straggler_point is None
 
 
 def _all_acknowledge(state: PipelineState, number: int) -> bool:

@@ -57,12 +57,6 @@ def refuses(rank: PipelineRank, now: datetime) -> bool:
     return rank.refused_at is not None and now - rank.refused_at < RETRY_AFTER
 
 
-def is_known(state: PipelineState, rank: int, process: str) -> bool:
-    """Whether a process is the registered one of its rank."""
-    present = state.ranks.get(rank)
-    return present is not None and present.registration.process == process
-
-
 def _recent_iteration_seconds(rank: PipelineRank, new: RankReport) -> float | None:
     """Mean time of the iterations since the report before; a mean over a long time would hide what is new."""
     old = rank.report
@@ -104,26 +98,19 @@ def _with_measurements(state: PipelineState, rank: PipelineRank, report: RankRep
     processes = {**profile.processes, (number, process): measured}
     if sum(len(each.measurements) for each in processes.values()) > MAX_PROFILE_MEASUREMENTS:
         return profile
-    mine = [pair for pair in processes if pair[0] == number]
+    mine = [each for pair, each in processes.items() if pair[0] == number]
     if len(mine) > MAX_PROCESSES_PER_RANK:
-        least = min((pair for pair in mine if pair[1] != process), key=lambda pair: _worth(processes[pair]))
-        del processes[least]
+        others = [each for each in mine if each.process != process]
+        least = min(others, key=lambda each: (each.profiled, len(each.measurements), each.process))
+        del processes[number, least.process]
     return replace(profile, processes=processes)
-
-
-def _worth(measured: RankMeasurements) -> tuple[bool, int, str]:
-    return measured.profiled, len(measured.measurements), measured.process
-
-
-class ImplausibleReportError(RegistrationConflictError):
-    """A rank reports an energy or a power that its GPUs cannot have: HTTP 409, as later reports may be right."""
 
 
 def check_plausible(state: PipelineState, rank: int, report: RankReport) -> None:
     """Check the energies and the power of a report against the highest power limit of any GPU.
 
     Raises:
-        ImplausibleReportError: One is too high; the message names the recurrence, the rank and the value.
+        RegistrationConflictError: One is too high; the message names the recurrence, the rank and the value.
     """
     present = state.ranks.get(rank)
     if present is None:
@@ -157,8 +144,8 @@ def _energies(report: RankReport) -> Iterator[tuple[str, float | None, float]]:
         yield f"free_joules of group {cycles.group}", cycles.free_joules, cycles.free_seconds
 
 
-def _error(state: PipelineState, registration: RankRegistration, what: str) -> ImplausibleReportError:
-    return ImplausibleReportError(
+def _error(state: PipelineState, registration: RankRegistration, what: str) -> RegistrationConflictError:
+    return RegistrationConflictError(
         f"TrainingRecurrence {state.namespace}/{state.name}, rank {registration.rank}: {what} of {registration.gpus} "
         f"GPUs with {MAX_LIMIT_WATTS:g} W each; check the energy counters of its GPUs"
     )

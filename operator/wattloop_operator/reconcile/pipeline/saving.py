@@ -56,11 +56,6 @@ def running_point(state: PipelineState) -> int | None:
     return directive.point if directive.straggler_point is None else directive.straggler_point
 
 
-def is_beside_straggler(state: PipelineState) -> bool:
-    """Whether the pipelines of the plan wait for a straggler."""
-    return state.directive.straggler_point is not None
-
-
 def planned_saving_percent(state: PipelineState) -> float | None:
     """Energy that the plan saves against maximum clocks by the profile; None without a plan or that energy.
 
@@ -71,7 +66,7 @@ def planned_saving_percent(state: PipelineState) -> float | None:
         return None
     point, highest = found
     planned, base = point.energy_joules, highest.energy_joules
-    if is_beside_straggler(state):
+    if state.directive.straggler_point is not None:
         until = max(point.time_seconds, highest.time_seconds)
         waiting_watts = frontier.blocking_watts * len(point.clocks_megahertz)
         planned += waiting_watts * (until - point.time_seconds)
@@ -82,7 +77,7 @@ def planned_saving_percent(state: PipelineState) -> float | None:
 def planned_slowdown_percent(state: PipelineState) -> float | None:
     """Time that the plan loses against maximum clocks by the profile; None without a plan, and beside a straggler."""
     found = _planned_points(state)
-    if found is None or is_beside_straggler(state):
+    if found is None or state.directive.straggler_point is not None:
         return None
     point, highest = found
     return 100 * (point.time_seconds / highest.time_seconds - 1)
@@ -115,7 +110,9 @@ def pipeline_summary(state: PipelineState) -> str:
     parts = [f"a frequency plan, planned {_iteration(frontier.points[chosen])}"]
     if frontier.highest_clocks is not None:
         parts.append(f"maximum clocks {_iteration(frontier.highest_clocks)}")
-    parts.append("realised " + ("nothing that was measured" if found is None else _realised(found)))
+    error = None if found is None else found.energy_error_joules
+    interval = "" if error is None else f" (± {NORMAL_95 * error:.1f} J)"
+    parts.append("realised " + ("nothing that was measured" if found is None else _iteration(found) + interval))
     parts.append(_saving(state))
     if (withdrawn := present_withdrawal(state)) is not None:
         parts.append(withdrawn.reason)
@@ -145,12 +142,6 @@ def _lacking(state: PipelineState, comparison: Comparison | None) -> str:
 
 def _interval(each: Excess) -> str:
     return f" (± {NORMAL_95 * each.error_percent:.2g})"
-
-
-def _realised(found: Measured) -> str:
-    error = found.energy_error_joules
-    interval = "" if error is None else f" (± {NORMAL_95 * error:.1f} J)"
-    return _iteration(found) + interval
 
 
 def _iteration(each: FrontierPoint | Measured) -> str:

@@ -13,8 +13,8 @@ from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState, RankMeasurements
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.registrations import Registrar
-from wattloop_operator.reconcile.pipeline.reports import ImplausibleReportError, check_plausible
+from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
+from wattloop_operator.reconcile.pipeline.reports import check_plausible
 
 FORWARD = InstructionMeasurement("forward", 0, 1410, 9, 0.1, 0.001, 30.0, 0.1)
 PLAIN = RankReport("", 1, 0, 9, iteration_seconds=0.5, iteration_joules=100.0, measurements=(FORWARD,))
@@ -49,7 +49,7 @@ def registered(gpus: int = 2) -> PipelineState:
     ],
 )
 def test_an_energy_that_no_gpu_can_have_is_refused_with_recurrence_and_rank(report: RankReport, complaint: str) -> None:
-    with pytest.raises(ImplausibleReportError) as caught:
+    with pytest.raises(RegistrationConflictError) as caught:
         check_plausible(registered(), 0, report)
     assert str(caught.value) == (
         f"TrainingRecurrence team/gpt-3-0, rank 0: {complaint} of 2 GPUs with 10000 W each; "
