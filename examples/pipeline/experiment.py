@@ -17,7 +17,7 @@ from partitions import CUSTOM, MEASURED, METHODS, balanced, custom, partition_te
 from partitions import uniform_transformer as transformer_partition
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.experiment_name import PipelineWorkload
+from wattloop_research.training.experiment_name import PipelineWorkload
 
 FRAMEWORK = "torch"
 ONE_FORWARD_ONE_BACKWARD, EARLY_RECOMPUTATION = "1f1b", "early_recompute_1f1b"

@@ -29,8 +29,8 @@ from training_data import Samples, loss
 import wattloop
 from wattloop.errors import OperationError
 from wattloop.integrations.torch_pipelining import attach
-from wattloop.pipeline import Pipeline
-from wattloop.pipeline.run_series import PlansCompleted
+from wattloop.pipeline import ClockProfile, Pipeline, PlansCompleted
+from wattloop_research.training import LimitBaseline, PlanFolder
 
 # The gradients of the weights and of the inputs, each as much work as the forward pass.
 BACKWARD_WORK = 2
@@ -264,16 +264,14 @@ class Trainer:
         found: dict[str, Any] = {"model": self._experiment.key, "run": self._run}
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            found |= {"profile": path, "profile_clocks": options.profile_clocks}
-            found["profile_iterations"] = options.num_prof_steps
-        if options.plan is not None:
+            found["plan"] = ClockProfile(path, options.profile_clocks, options.num_prof_steps)
+        elif options.baseline is not None:
+            limits = {} if options.baseline_limits is None else {"limits": options.baseline_limits}
+            found["plan"] = LimitBaseline(options.baseline, iterations=options.num_prof_steps, then="end", **limits)
+        elif is_series(options):
+            found["plan"] = PlanFolder(options.plan, iterations=options.num_prof_steps, then="end")
+        elif options.plan is not None:
             found["plan"] = options.plan
-        if options.baseline is not None:
-            found["baseline"] = options.baseline
-            if options.baseline_limits is not None:
-                found["baseline_limits"] = options.baseline_limits
-        if is_series(options):
-            found |= {"plan_iterations": options.num_prof_steps, "plans_then": "end"}
         if options.dumps is not None:
             name = gpu_name(gpu, self._place.device)
             folder = self._experiment.folder(self._microbatches, name, is_series=is_series(options))

@@ -12,14 +12,16 @@ import pytest
 from experiment import Degrees, with_measured_costs
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.experiment_name import WorkloadNames, experiment_folder
+from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.pipeline_place import pipeline_place
+from wattloop.pipeline.plan_source import PlannedRank
 from wattloop.wire.environment import RunEnvironment
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.workload_manifest import manifest
+from wattloop_research.training.experiment_name import experiment_folder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 
@@ -60,13 +62,12 @@ def test_dumps_are_where_evaluate_finds_them(tmp_path: Path) -> None:
     dumps = tmp_path / found.folder(128, "A100", is_series=True)
     assert dumps == tmp_path / "A100" / "dp1+pp4+tp1" / f"torch+{label}"
     assert found.folder(128, "A100", is_series=False).name == f"torch+{label}+1f1b"
-    nothing_stated = WorkloadNames("torch", "", "", 0)
+    place, environment = pipeline_place(stage=0, stages=4), RunEnvironment.read({})
+    rank = PlannedRank(place, 128, "1F1B", "gpt3-xl", dumps, environment, DirectiveState())
     for scheduler in ("PointSolution", "ZeusGlobalPowerLimit"):
-        named = experiment_folder(dumps, pipeline_place(stage=0, stages=4), 128, nothing_stated, scheduler)
+        named = experiment_folder(dumps, rank, ("torch", "", 0), scheduler)
         assert named == dumps.parent / f"torch+{label}+{scheduler}"
-        assert (
-            experiment_folder(tmp_path, pipeline_place(stage=0, stages=4), 128, nothing_stated, scheduler) == tmp_path
-        )
+        assert experiment_folder(tmp_path, rank, ("torch", "", 0), scheduler) == tmp_path
     early = models.experiment(models.options_of([*given, "--train-schedule", "early_recompute_1f1b"], {}), 4)
     assert early.folder(128, "A100", is_series=True).name == f"torch-early_recompute_1f1b+{label}"
 

@@ -195,9 +195,9 @@ class CounterReader:
         return int(self._gpu.trace.joules_until(self._steps[step]) * 1000) if step >= 0 else 0
 
 
-def edges_of(timeline: EnergyTimeline) -> Callable[[int, bool], Sequence[CounterEdge]]:
+def edges_of(timeline: EnergyTimeline) -> Callable[..., Sequence[CounterEdge]]:
     """The edges of a timeline as the measurements read them."""
-    return lambda first, final: timeline.edges(first, final=final)
+    return timeline.edges
 
 
 def iterations(gpu: SyntheticGpu, rank: RankOfPipeline, count: int) -> list[IterationRecord]:

@@ -4,43 +4,29 @@ The interface is that of ``zeus.monitor`` and ``zeus.optimizer.power_limit`` 0.1
 What differs is in docs/migrating-from-zeus.md.
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import Any
 
-from wattloop.compat.zeus_power_limit import (
-    Callback,
-    Energy,
-    GlobalPowerLimitOptimizer,
-    MaxSlowdownConstraint,
-    OptimumSelector,
-    PowerLimitMeasurement,
-    Time,
-    ZeusCost,
-)
 from wattloop.compat.zeus_windows import Measurement, WindowError, ZeusMonitor
 
-if TYPE_CHECKING:
-    from wattloop.compat.zeus_huggingface import HFGlobalPowerLimitOptimizer
+_OPTIMIZER = "wattloop_research.training.zeus_power_limit"
+# By module; the import of the last one imports Transformers.
+_NAMES = {
+    "Callback": _OPTIMIZER,
+    "Energy": _OPTIMIZER,
+    "GlobalPowerLimitOptimizer": _OPTIMIZER,
+    "MaxSlowdownConstraint": _OPTIMIZER,
+    "OptimumSelector": _OPTIMIZER,
+    "PowerLimitMeasurement": _OPTIMIZER,
+    "Time": _OPTIMIZER,
+    "ZeusCost": _OPTIMIZER,
+    "HFGlobalPowerLimitOptimizer": "wattloop_research.training.zeus_huggingface",
+}
 
-__all__ = [
-    "Callback",
-    "Energy",
-    "GlobalPowerLimitOptimizer",
-    "HFGlobalPowerLimitOptimizer",
-    "MaxSlowdownConstraint",
-    "Measurement",
-    "OptimumSelector",
-    "PowerLimitMeasurement",
-    "Time",
-    "WindowError",
-    "ZeusCost",
-    "ZeusMonitor",
-]
+__all__ = ["Measurement", "WindowError", "ZeusMonitor", *_NAMES]  # noqa: PLE0604 - these are strings, too
 
 
-def __getattr__(name: str) -> object:
-    """`HFGlobalPowerLimitOptimizer`, whose import imports Transformers."""
-    if name == "HFGlobalPowerLimitOptimizer":
-        from wattloop.compat import zeus_huggingface  # noqa: PLC0415
-
-        return zeus_huggingface.HFGlobalPowerLimitOptimizer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_NAMES[name]), name)

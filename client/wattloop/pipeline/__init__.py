@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wattloop.pipeline.instruction import Instruction
+    from wattloop.pipeline.local_profile import ClockProfile
     from wattloop.pipeline.pipeline_rank import Pipeline
+    from wattloop.pipeline.plan_source import PlansCompleted, RankPlan
 
-__all__ = ["Instruction", "Pipeline"]
+__all__ = ["ClockProfile", "Instruction", "Pipeline", "PlansCompleted", "RankPlan"]
 
-_MODULES = {"Instruction": "wattloop.pipeline.instruction", "Pipeline": "wattloop.pipeline.pipeline_rank"}
+_MODULES = {
+    "RankPlan": "wattloop.pipeline.plan_source",
+    "Instruction": "wattloop.pipeline.instruction",
+    "Pipeline": "wattloop.pipeline.pipeline_rank",
+    "PlansCompleted": "wattloop.pipeline.plan_source",
+    "ClockProfile": "wattloop.pipeline.local_profile",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ first one the loading of data on the first rank, so neither is waiting.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from wattloop.pipeline.iteration_record import IterationRecord
@@ -138,7 +138,10 @@ class ActivityHistory:
         """Seconds of each activity between two moments; None if a part of the time is not to be measured."""
         found: dict[Activity, float] = {}
         moment = begin_seconds
-        for span in self._between(begin_seconds, end_seconds):
+        first = bisect.bisect_right(self._begins, begin_seconds) - 1
+        for span in self._spans[first:] if first >= 0 else ():
+            if span.begin_seconds >= end_seconds:
+                break
             # Stamps of neighbours may differ in the last digit.
             if span.activity is None or span.begin_seconds > moment + 1e-9:
                 return None
@@ -146,11 +149,3 @@ class ActivityHistory:
             found[span.activity] = found.get(span.activity, 0.0) + max(until - moment, 0.0)
             moment = max(moment, until)
         return found if moment >= end_seconds - 1e-9 else None
-
-    def _between(self, begin_seconds: float, end_seconds: float) -> Iterator[Span]:
-        index = bisect.bisect_right(self._begins, begin_seconds) - 1
-        if index < 0:
-            return
-        while index < len(self._spans) and self._begins[index] < end_seconds:
-            yield self._spans[index]
-            index += 1

@@ -1,10 +1,6 @@
 """Which clock to measure at which iteration of a profile, and when a rank needs no lower one.
 
-All ranks change the clock at the same iteration, because a rank at another clock changes how long the
-others wait. A rank measures from the highest clock down. It stops when the effective energy of its
-instructions, e − P·t with the blocking power P, has risen by more than its error: a still lower clock takes
-longer and saves nothing. The energy alone rises earlier, at clocks that are still worth it, because a GPU
-that is slower waits less. Then the rank stays at the highest clock while the others go on.
+docs/internals/pipeline-measurement.md has the reasons.
 """
 
 from __future__ import annotations
@@ -84,6 +80,7 @@ class Profiling:
             each clock.
 
     Attributes:
+        number: Number of the directive.
         clocks_megahertz: The clocks.
         stopped: Why the rank measures no more clocks before the end; empty while it does.
 
@@ -97,6 +94,7 @@ class Profiling:
     """
 
     def __init__(self, directive: Directive) -> None:
+        self.number = directive.number
         self.clocks_megahertz = directive.clocks_megahertz
         self.stopped = ""
         self._first_iteration = directive.first_iteration or 0

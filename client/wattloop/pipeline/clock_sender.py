@@ -1,13 +1,8 @@
-"""Sends the clock of each instruction to the node's agent, without waiting.
+"""Sends the clock of each instruction to the node's agent, without waiting (docs/internals/pipeline-clocks.md).
 
-The training thread writes to the agent's socket itself, which takes a few microseconds and never blocks. A
-thread that sent instead would have to get the interpreter's lock from the training first, which takes up
-to 5 ms. The thread of this module does the rest: it connects, holds the first clock with an answer, receives
-refusals, and sends the newest clock where the agent did not read fast enough.
-
-The training thread takes no lock to send, because that would cost it more than a microsecond. It says that it is
-about to send before it reads whether the stream is open; the other thread closes the stream to it, and waits until
-it does not send, before it uses the stream in another way.
+The training thread writes to the agent's socket itself, without a lock. It says that it is about to send before it
+reads whether the stream is open; the other thread closes the stream to it, and waits until it does not send, before
+it uses the stream in another way.
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from wattloop.gpus.agent import AgentRequestError, AgentUnavailable, ClockStream
 from wattloop.threads import TaskThread
@@ -39,27 +33,30 @@ TRANSIENT_REASONS = frozenset(
 )
 
 
-class ClockTarget(Protocol):
-    """Where the clocks of instructions are sent."""
+class ClockTarget:
+    """Where the clocks of instructions are sent; this one is for a process without GPUs or agent."""
 
     @property
     def refusal(self) -> str:
         """Why the agent holds no clock, in its words; empty if it has refused none."""
+        return ""
 
     @property
     def is_holding(self) -> bool:
         """Whether the agent holds the clocks that are sent, as far as known."""
-
-    @property
-    def interruptions(self) -> int:
-        """How often the agent has ceased to hold them by itself."""
+        return False
 
     @property
     def problem(self) -> str:
         """Why no agent has held the clocks for some seconds; empty if one does, or none is wanted."""
+        return ""
+
+    # How often the agent has ceased to hold the clocks by itself.
+    interruptions = 0
 
     def request(self, megahertz: int) -> bytes:
         """The request for a clock on all GPUs of the process, for `send`; the same for the same clock."""
+        return b"%d" % megahertz
 
     def send(self, request: bytes) -> None:
         """Hold this clock, as soon as possible. Cheap; never waits or fails."""
@@ -68,26 +65,7 @@ class ClockTarget(Protocol):
         """Let the GPUs run at free clocks, and forget a refusal. Cheap; never waits or fails."""
 
 
-class NoClocks:
-    """`ClockTarget` without GPUs or agent."""
-
-    refusal = ""
-    is_holding = False
-    interruptions = 0
-    problem = ""
-
-    def request(self, megahertz: int) -> bytes:
-        """See `ClockTarget`."""
-        return b"%d" % megahertz
-
-    def send(self, request: bytes) -> None:
-        """Do nothing."""
-
-    def free(self) -> None:
-        """Do nothing."""
-
-
-class ClockSender:
+class ClockSender(ClockTarget):
     """Holds the clocks of a process' GPUs; the newest clock wins.
 
     While no agent answers, clocks are free; the sender connects to the next one and holds the newest clock
@@ -96,9 +74,6 @@ class ClockSender:
     Args:
         path: The agent's socket.
         uuids: The GPUs, at least one.
-
-    Attributes:
-        interruptions: See `ClockTarget`.
     """
 
     def __init__(self, path: Path, uuids: Sequence[str]) -> None:

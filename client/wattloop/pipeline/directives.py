@@ -5,13 +5,55 @@ The clocks that may be held follow from the agent's descriptions of the GPUs.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wattloop.gpus.agent import GpuDescription
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.knobs import Knobs
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
+from wattloop.pipeline.rank_plan_file import PlanRow, different_kind, knob_choices
+
+logger = logging.getLogger("wattloop")
+
+
+@dataclass(frozen=True)
+class LocalDirective(Directive):
+    """A directive that the rank's own process gives; it is in no message.
+
+    Attributes:
+        row: The plan's instructions in execution order, which the rank's are compared with; empty: no plan.
+        gpu_product: The GPU model that the plan is for; empty: not known.
+        limit_watts: The power limit of the rank's GPUs, with free clocks; None: none.
+    """
+
+    row: PlanRow = ()
+    gpu_product: str = ""
+    limit_watts: int | None = None
+
+    @classmethod
+    def of_plan(
+        cls, number: int, first_iteration: int, row: PlanRow, gpu_product: str, reason: str = ""
+    ) -> LocalDirective:
+        """The directive of a plan."""
+        return cls(
+            number=number,
+            mode=PLAN,
+            first_iteration=first_iteration,
+            clocks_megahertz=tuple(entry.megahertz for entry in row),
+            knobs=knob_choices(row),
+            reason=reason,
+            row=row,
+            gpu_product=gpu_product,
+        )
+
+    def refusal(self, gpu_product: str, kinds: Sequence[str]) -> str:
+        """Why the plan is none of a rank with these GPUs and kinds of instructions; empty if it is."""
+        if self.gpu_product and gpu_product != self.gpu_product:
+            return f"the plan is for {self.gpu_product}, this rank has {gpu_product or 'no GPU'}"
+        return different_kind(self.row, kinds)
 
 
 @dataclass(frozen=True)
@@ -64,9 +106,11 @@ class AllowedClocks:
         """
         unsupported = sorted(set(megahertz) - set(self.supported_megahertz))
         if unsupported:
+            distances = {abs(clock - unsupported[0]): clock for clock in reversed(self.supported_megahertz)}
+            nearest = f", the nearest is {distances[min(distances)]}" if distances else ""
             return (
                 f"found {_listed(unsupported)} MHz, which {self.gpu_product or 'no GPU'} does not support: "
-                f"it has {_described(self.supported_megahertz)}{_nearest(self.supported_megahertz, unsupported[0])}"
+                f"it has {_described(self.supported_megahertz)}{nearest}"
             )
         forbidden = sorted(set(megahertz) - set(self.allowed_megahertz))
         if forbidden:
@@ -85,9 +129,6 @@ class DirectiveState:
     acknowledges its number, and then receives it again with `first_iteration`. Until then, the one before
     stays in force.
 
-    Attributes:
-        version: Changes whenever a received directive may change the clocks.
-
     Example:
         >>> state = DirectiveState()
         >>> state.receive(Directive(number=1, mode="Plan", clocks_megahertz=(900,)))
@@ -104,7 +145,6 @@ class DirectiveState:
         # Those that have not begun.
         self._scheduled: dict[int, Directive] = {}
         self.acknowledged = 0
-        self.version = 0
 
     def receive(self, directive: Directive) -> None:
         """Take an answer of the plan service. A late one, with a lower number, changes nothing."""
@@ -115,7 +155,6 @@ class DirectiveState:
                 return
             if known.get(directive.number) != directive:
                 self._scheduled[directive.number] = directive
-                self.version += 1
 
     def in_force(self, iteration: int) -> Directive:
         """The directive with the highest number that has begun by this iteration; the one before stays until then.
@@ -169,11 +208,6 @@ def _listed(clocks: list[int]) -> str:
     return f"{shown} and {len(clocks) - 3} more" if len(clocks) > 3 else shown
 
 
-def _nearest(clocks: tuple[int, ...], wanted: int) -> str:
-    """The supported clock that is nearest to one between the others, as the end of a sentence."""
-    return f", the nearest is {min(clocks, key=lambda clock: abs(clock - wanted))}" if clocks else ""
-
-
 def _described(clocks: tuple[int, ...], number: str = "{} clocks ") -> str:
     return f"{number.format(len(clocks))}from {clocks[0]} to {clocks[-1]} MHz" if clocks else "no clocks"
 
@@ -200,3 +234,82 @@ def allowed_clocks(gpus: Sequence[GpuDescription]) -> AllowedClocks:
         low, high = each.allowed_megahertz or (1.0, 0.0)
         allowed = {clock for clock in allowed if low <= clock <= high}
     return AllowedClocks(", ".join(products), tuple(sorted(supported)), tuple(sorted(allowed)))
+
+
+class ClockChoice:
+    """The clocks of each iteration of a rank.
+
+    Args:
+        state: The directives of the plan service.
+        sequence: The instructions of the rank.
+        profiling_clock: See `wattloop.pipeline.iteration_record.Observer`.
+
+    Attributes:
+        allowed: The clocks that may be held; none until the GPUs are known.
+        chosen: The clocks chosen last, except those of free iterations under a plan.
+    """
+
+    def __init__(
+        self,
+        state: DirectiveState,
+        sequence: InstructionSequence,
+        profiling_clock: Callable[[Directive, int], int | None],
+    ) -> None:
+        self._state = state
+        self._sequence = sequence
+        self._profiling_clock = profiling_clock
+        self._refused: tuple[int, str] = (0, "")
+        self.allowed = AllowedClocks()
+        self.chosen = IterationClocks()
+
+    def clocks_of(self, iteration: int, agent_refusal: str) -> IterationClocks:
+        """The clocks of an iteration; call it with rising numbers.
+
+        Args:
+            iteration: Number of the iteration, from 0.
+            agent_refusal: Why the agent holds none of the clocks chosen last; empty if it does.
+        """
+        directive = self._state.in_force(iteration)
+        if directive.number != self.chosen.directive.number:
+            _log_change(directive, iteration)
+        if agent_refusal:
+            # Until the next directive, or until free clocks between two trials of this one: the agent would
+            # refuse the clock in every iteration.
+            self._refused = self.chosen.directive.number, agent_refusal
+        if directive.mode == FREE:
+            self._refused = 0, ""
+        refused, refusal = self._refused
+        if refused == directive.number and refusal:
+            if self.chosen.refusal != refusal:
+                self.chosen = IterationClocks(directive, refusal=refusal)
+        elif directive is not self.chosen.directive or directive.mode != PLAN or not self.chosen.megahertz:
+            self.chosen = self._of(directive, iteration)
+        if directive.free is not None and self.chosen.megahertz:
+            part = directive.free.part(iteration - (directive.first_iteration or 0))
+            if part.is_free:
+                return IterationClocks(directive, waits_at_end=part.ends_block)
+        return self.chosen
+
+    def _of(self, directive: Directive, iteration: int) -> IterationClocks:
+        instructions = self._sequence.instructions
+        if isinstance(directive, LocalDirective):
+            if directive.limit_watts is not None:
+                return IterationClocks(directive, limit_watts=directive.limit_watts)
+            if directive.row and instructions:
+                refusal = directive.refusal(self.allowed.gpu_product, [each.kind for each in instructions])
+                if refusal:
+                    return IterationClocks(directive, refusal=refusal)
+        return iteration_clocks(directive, iteration, len(instructions), self.allowed, self._profiling_clock)
+
+
+def _log_change(directive: Directive, iteration: int) -> None:
+    first = directive.first_iteration or 0
+    late = f", {iteration - first} iterations late" if directive.mode != FREE and 0 < first < iteration else ""
+    logger.info(
+        "directive %d from iteration %d on%s: %s%s",
+        directive.number,
+        iteration,
+        late,
+        directive.mode,
+        f" ({directive.reason})" if directive.reason else "",
+    )

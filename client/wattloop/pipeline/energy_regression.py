@@ -1,17 +1,9 @@
-"""Power of each activity of a GPU, from the steps of its energy counter.
+"""Power of each activity of a GPU: a linear regression over the steps of its energy counter.
 
-A counter advances every 20 to 100 ms, which is longer than an instruction. Between two steps, its increase
-is the sum over activities of their power times their seconds. Many steps with other proportions of the
-activities are a linear regression for the powers:
-
-- **Errors of the times of steps** are errors of the regressors, which would pull the powers of
-  instructions towards each other. Their expected share is subtracted from the normal equations (Fuller
-  1987, Measurement Error Models, section 2.2).
-- **A weak prior** centres each power on the mean power, with a deviation as large as the mean. What the
-  steps do not tell apart keeps the prior's deviation, and is then reported as unknown.
-- **The standard error** of a power is the larger of that of the regression and that of a jackknife over
-  groups of consecutive steps, which holds for correlated and unequal errors too. It is widened by
-  Student's t for the number of groups, so that ±1.96 of it are an interval of 95 %.
+Between two steps, the counter's increase is the sum over activities of their power times their seconds. The expected
+share of the errors of the steps' times is subtracted from the normal equations (Fuller 1987, Measurement Error Models,
+section 2.2). A weak prior centres each power on the mean. The standard error is the larger of that of the regression
+and that of a jackknife over groups of consecutive steps, widened by Student's t. More: docs/internals.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Which iterations under a plan run at free clocks, so that both are measured in turn.
+"""Which iterations under a plan run at free clocks, in the middle of each cycle: docs/internals/plan-service.md.
 
-The iterations are divided into cycles. In the middle of each cycle is a block at free clocks, so that the plan's
-iterations before and after it are as far away as the block itself: a drift cancels in their difference. All ranks
-find the same iterations, because these follow from the directive and the number of the iteration alone. The first
-cycles are short, so that a plan that costs more than it saves is soon noticed. A rank reports what it measured of
-them as `ComparedCycles`.
+All ranks find the same ones, because these follow from the directive and the number of the iteration alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from wattloop.wire.message_fields import Integer, MessageError, Number
 from wattloop.wire.training_messages import MAX_NUMBER
@@ -102,6 +98,7 @@ class FreeIterations(WireForm):
 # Groups of cycles in a report. When there are more, they are joined in pairs, on all ranks alike.
 MAX_GROUPS = 16
 MAX_CYCLES = 10**9
+SUMMED = ("cycles", "plan_seconds", "free_seconds", "plan_joules", "free_joules")
 # No iteration is shorter.
 MIN_SECONDS = 1e-9
 
@@ -143,17 +140,10 @@ def joined(groups: Iterable[ComparedCycles], width: int) -> dict[int, ComparedCy
     for each in groups:
         number = each.group * each.width // width
         before = found.get(number)
-        found[number] = ComparedCycles(
-            number,
-            width,
-            each.cycles + (0 if before is None else before.cycles),
-            each.plan_seconds + (0.0 if before is None else before.plan_seconds),
-            each.free_seconds + (0.0 if before is None else before.free_seconds),
-            each.plan_joules if before is None else _sum(before.plan_joules, each.plan_joules),
-            each.free_joules if before is None else _sum(before.free_joules, each.free_joules),
-        )
+        if before is None:
+            found[number] = replace(each, group=number, width=width)
+            continue
+        pairs = {name: (getattr(before, name), getattr(each, name)) for name in SUMMED}
+        sums: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+        found[number] = replace(before, **sums)
     return found
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first + second

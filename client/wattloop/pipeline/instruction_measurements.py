@@ -8,8 +8,8 @@ does not count.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from wattloop.energy.energy_timeline import CounterEdge
 from wattloop.pipeline.activities import (
@@ -32,8 +32,12 @@ from wattloop.pipeline.standard_errors import RegressionEstimate, combined, know
 # After the end of a phase, the times of its last steps are taken as they are known.
 SETTLED_SECONDS = 5.0
 
-Edges = Callable[[int, bool], Sequence[CounterEdge]]
-"""The edges of a GPU's counter from a number on; with False also those whose times are not final."""
+
+class Edges(Protocol):
+    """The edges of a GPU's counter."""
+
+    def __call__(self, first: int, *, final: bool = True) -> Sequence[CounterEdge]:
+        """See `wattloop.energy.energy_timeline.EnergyTimeline.edges`."""
 
 
 class ProcessMeasurements:
@@ -42,11 +46,10 @@ class ProcessMeasurements:
     Args:
         gpus: The edges of each GPU's counter.
         first_rank: Whether the rank is the first of its pipeline.
-        lag_seconds: How old the energy is that a counter shows at a step.
     """
 
-    def __init__(self, gpus: Sequence[Edges], *, first_rank: bool, lag_seconds: float = 0.0) -> None:
-        self._gpus = [_Gpu(edges, lag_seconds) for edges in gpus]
+    def __init__(self, gpus: Sequence[Edges], *, first_rank: bool) -> None:
+        self._gpus = [_Gpu(edges) for edges in gpus]
         self._first_rank = first_rank
         self._times = InstructionTimes()
         # Of the complete phases together.
@@ -129,7 +132,7 @@ class ProcessMeasurements:
                     megahertz=activity.megahertz,
                     repetitions=self._times.repetitions(activity),
                     time_seconds=time.value,
-                    time_error_seconds=_finite(time.error),
+                    time_error_seconds=time.error if math.isfinite(time.error) else None,
                     energy_joules=None if energy is None else energy.value,
                     energy_error_joules=None if energy is None else energy.error,
                 )
@@ -214,18 +217,13 @@ class _Phase:
 class _Gpu:
     """The edges of one GPU, of which each phase takes its own."""
 
-    def __init__(self, edges: Edges, lag_seconds: float) -> None:
+    def __init__(self, edges: Edges) -> None:
         self._edges = edges
-        self._lag_seconds = lag_seconds
         self._next = 0
 
     def collect(self, history: ActivityHistory, regression: PowerRegression, *, final: bool) -> float:
         """Add rows until the history's end; returns the moment before which the history is no longer needed."""
-        found = (
-            replace(edge, seconds=edge.seconds - self._lag_seconds) if self._lag_seconds else edge
-            for edge in self._edges(self._next, final)
-        )
-        edges = [edge for edge in found if edge.seconds <= history.end_seconds]
+        edges = [edge for edge in self._edges(self._next, final=final) if edge.seconds <= history.end_seconds]
         for row in rows(edges, history):
             regression.add(row)
         if not edges:
@@ -233,7 +231,3 @@ class _Gpu:
         # The last edge begins the next row.
         self._next = edges[-1].number
         return edges[-1].seconds
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

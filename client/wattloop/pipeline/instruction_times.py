@@ -1,8 +1,7 @@
 """Mean time of each activity of a rank, from the stamps of its repetitions.
 
-A repetition that takes much longer than the others has a pause in it, such as a garbage collection, a
-checkpoint, or a process that another one displaced; it says nothing about the clock. It is found by its
-distance from the median, in units of the median absolute deviation (Rousseeuw and Croux 1993).
+A repetition with a pause in it is found by its distance from the median, in units of the median absolute deviation
+(Rousseeuw and Croux 1993).
 """
 
 from __future__ import annotations

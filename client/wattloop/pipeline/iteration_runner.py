@@ -10,8 +10,7 @@ from itertools import pairwise
 from wattloop.errors import UsageError
 from wattloop.pipeline.clock_sender import ClockTarget
 from wattloop.pipeline.directives import IterationClocks
-from wattloop.pipeline.instruction_scope import InstructionScope
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionScope, InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.knobs import NO_KNOBS, Knobs
 

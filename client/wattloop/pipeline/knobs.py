@@ -1,7 +1,6 @@
 """The knobs of a plan's instructions: choices beside the clock, which the training process applies.
 
-The planner passes them on and does not interpret them, such as the number of streaming multiprocessors that
-communicate. A message has each combination of values once, and an index into them for each instruction.
+A message has each combination of values once, and an index into them for each instruction.
 """
 
 from __future__ import annotations

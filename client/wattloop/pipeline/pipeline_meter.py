@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-from wattloop.energy.energy_timeline import CounterEdge
+from wattloop.energy_monitor.process_sampler import ProcessSampler, process_sampler
+from wattloop.energy_monitor.sources import FirstAvailable
 from wattloop.pipeline.clock_profiling import ClockResult, Profiling
 from wattloop.pipeline.instruction_measurements import ProcessMeasurements
-from wattloop.pipeline.iteration_energy import IterationMeans
+from wattloop.pipeline.iteration_energy import IterationMeans, PlanComparison
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.measurement_files import MeasurementFiles
-from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive, RankReport
+from wattloop.pipeline.plan_source import Recorder
 from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
@@ -34,16 +34,7 @@ READ_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 # Iterations after a change of the directive that are not measured: GPUs and neighbours adapt.
 WARM_UP_ITERATIONS = 1
-
-
-class CounterReadings(Protocol):
-    """The counters of the process's GPUs, as they are known now."""
-
-    def edges(self, uuid: str, first: int, *, final: bool = True) -> Sequence[CounterEdge]:
-        """See `wattloop.energy.energy_timeline.EnergyTimeline.edges`."""
-
-    def joules_between(self, uuids: Sequence[str], begin_seconds: float, end_seconds: float) -> float | None:
-        """Energy of some GPUs; None if it is not known."""
+MAX_CLOCK_DIFFERENCE_SECONDS = 1.0
 
 
 class PipelineMeter:
@@ -54,27 +45,29 @@ class PipelineMeter:
         uuids: The GPUs of the process.
         first_rank: Whether the rank is the first of its pipeline.
         now: The clock of the records and the readings.
-        files: The files to write; default: none.
+        recorders: What writes the measurements.
     """
 
     def __init__(
         self,
-        readings: CounterReadings,
+        readings: ProcessSampler,
         uuids: Sequence[str],
         *,
         first_rank: bool,
         now: Callable[[], float] = time.monotonic,
-        files: MeasurementFiles | None = None,
+        recorders: Sequence[Recorder] = (),
     ) -> None:
         self._now = now
-        self._files = files
+        self._recorders = recorders
         self._joules_between = partial(readings.joules_between, uuids)
         self._lock = threading.Lock()
         self._records: deque[IterationRecord] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self._measurements = ProcessMeasurements([_edges(readings, uuid) for uuid in uuids], first_rank=first_rank)
-        self._profiling: tuple[int, Profiling] | None = None
+        self._measurements = ProcessMeasurements(
+            [partial(readings.edges, uuid) for uuid in uuids], first_rank=first_rank
+        )
+        self._profiling: Profiling | None = None
         self._directive: Directive | None = None
         self._first_iteration = 0
         self._next_iteration = 0
@@ -90,9 +83,9 @@ class PipelineMeter:
     def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
         """See `Observer`."""
         known = self._profiling
-        if known is None or known[0] != directive.number:
-            known = self._profiling = (directive.number, Profiling(directive))
-        return known[1].clock(iteration)
+        if known is None or known.number != directive.number:
+            known = self._profiling = Profiling(directive)
+        return known.clock(iteration)
 
     def iteration_done(self, record: IterationRecord) -> None:
         """See `Observer`."""
@@ -126,16 +119,9 @@ class PipelineMeter:
         with self._lock:
             self._measurements.end_phase()
             self._collect(math.inf)
-            if self._files is not None:
-                self._files.close(self._measurements.measurements(), self._blocking_watts())
-            # The sampler ends with its last user.
-            self._files = None
-
-    @property
-    def blocking_watts(self) -> float | None:
-        """Power of all GPUs of the process while they wait; None if it is not known."""
-        with self._lock:
-            return self._blocking_watts()
+            for recorder in self._recorders:
+                recorder.close(self._measurements.measurements(), self._blocking_watts())
+            self._recorders = ()
 
     def _run(self) -> None:
         while not self._wake.wait(COLLECT_SECONDS):
@@ -151,9 +137,9 @@ class PipelineMeter:
 
     def _is_profiled(self) -> bool:
         directive, known = self._directive, self._profiling
-        if directive is None or directive.mode != PROFILE or known is None or known[0] != directive.number:
+        if directive is None or directive.mode != PROFILE or known is None or known.number != directive.number:
             return False
-        return known[1].is_finished(self._next_iteration) and not self._measurements.is_collecting
+        return known.is_finished(self._next_iteration) and not self._measurements.is_collecting
 
     def _collect(self, now: float) -> None:
         while self._records:
@@ -164,19 +150,20 @@ class PipelineMeter:
         self._means.collect(now - READ_SECONDS)
         if self._comparison is not None:
             self._comparison.collect(now - READ_SECONDS)
-        if self._files is not None:
-            self._files.collect(now - READ_SECONDS, self._joules_between)
-            self._files.write_complete(self._measurements.measurements)
+        for recorder in self._recorders:
+            recorder.collect(now - READ_SECONDS, self._joules_between, self._measurements.measurements)
             if completed and now < math.inf:
-                self._files.store_profile(self._measurements.measurements(), self._blocking_watts())
+                recorder.clock_measured(self._measurements.measurements(), self._blocking_watts())
 
     def _consider(self, result: ClockResult | None) -> None:
         """End the profile of this rank, if lower clocks than that of a phase are of no use."""
-        known = self._profiling
-        if result is None or known is None:
-            return
-        profiling = known[1]
-        if profiling.stopped or result.megahertz not in profiling.clocks_megahertz:
+        profiling = self._profiling
+        if (
+            result is None
+            or profiling is None
+            or profiling.stopped
+            or result.megahertz not in profiling.clocks_megahertz
+        ):
             return
         profiling.add(result, self._measurements.blocking())
         if profiling.stopped:
@@ -198,8 +185,8 @@ class PipelineMeter:
             self._measurements.add(record)
         if phase is not None or (record.directive.mode != PROFILE and self._is_warmed_up(record)):
             self._means.add(record)
-            if self._files is not None and record.directive.mode != PROFILE:
-                self._files.add(record)
+            for recorder in self._recorders if record.directive.mode != PROFILE else ():
+                recorder.add(record)
 
     def _begin_directive(self, record: IterationRecord) -> None:
         directive = self._directive = record.directive
@@ -231,12 +218,54 @@ class PipelineMeter:
             return None
         if directive.mode == PLAN:
             return (directive.number, 0) if self._is_warmed_up(record) else None
-        if directive.mode != PROFILE or self._profiling is None or self._profiling[0] != directive.number:
+        if directive.mode != PROFILE or self._profiling is None or self._profiling.number != directive.number:
             return None
-        clock = self._profiling[1].counted_clock(record.number)
+        clock = self._profiling.counted_clock(record.number)
         # After an early end of its profile, the rank runs at its highest clock.
         return (directive.number, clock) if clock is not None and all(each == clock for each in clocks) else None
 
 
-def _edges(readings: CounterReadings, uuid: str) -> Callable[[int, bool], Sequence[CounterEdge]]:
-    return lambda first, final: readings.edges(uuid, first, final=final)
+def started_meter(
+    uuids: Sequence[str],
+    variables: Mapping[str, str],
+    recorders: Sequence[Recorder],
+    *,
+    first_rank: bool,
+    is_reported: bool,
+    now: Callable[[], float],
+) -> PipelineMeter | None:
+    """The meter of a rank, which has begun; None if nobody wants its measurements.
+
+    Args:
+        uuids: The GPUs of the process.
+        variables: The environment variables of the process.
+        recorders: What writes the measurements.
+        first_rank: Whether the rank is the first of its pipeline.
+        is_reported: Whether there is an operator.
+        now: The clock of the instructions, in seconds.
+    """
+    if not uuids or not (is_reported or recorders):
+        return None
+    if abs(now() - time.monotonic()) > MAX_CLOCK_DIFFERENCE_SECONDS:
+        logger.warning(
+            "nothing is measured, and so nothing is planned from measurements: the instructions have another clock "
+            "than the readings of the energy counters, which is the system's (CLOCK_MONOTONIC); let simulated GPUs "
+            "run in real time, as wattloop run does for a job with power.frequencyPlan"
+        )
+        return None
+    # The sampler ends with its last user, which the meter forgets at its end.
+    user = Recorder()
+    if variables is os.environ:
+        sampler = process_sampler.get(FirstAvailable, user)
+    else:
+        # With other variables than the process's, one of its own.
+        sampler = ProcessSampler(lambda: FirstAvailable(variables))
+        sampler.add_user(user)
+        sampler.start()
+    sampler.wait_until_open()
+    if sampler.problem:
+        logger.warning("the energy of instructions is not measured: %s", sampler.problem)
+    sampler.select(uuids)
+    meter = PipelineMeter(sampler, uuids, first_rank=first_rank, recorders=(user, *recorders))
+    meter.start()
+    return meter

@@ -60,16 +60,8 @@ def pipeline_place(
 ) -> PipelinePlace:
     """The place of a rank; what is not given follows from the stages and the degrees.
 
-    Args:
-        stage: The model stage of this rank, or all of them.
-        stages: Number of model stages.
-        pipeline_rank: Default: the first stage, modulo the pipeline-parallel degree.
-        pipeline_parallel: Default: the number of stages, divided by those of this rank.
-        data_rank: Rank among the data-parallel ones.
-        data_parallel: Number of data-parallel ranks.
-        tensor_rank: Rank among the tensor-parallel ones.
-        tensor_parallel: Number of tensor-parallel ranks.
-        rank: Global rank; default: tensor ranks count first, then pipeline ranks, then data ranks.
+    See the arguments of `wattloop.pipeline.Pipeline`. In the global rank, tensor ranks count first, then pipeline
+    ranks, then data ranks.
 
     Raises:
         UsageError: A number is out of its range, or they contradict each other.

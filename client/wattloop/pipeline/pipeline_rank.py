@@ -16,31 +16,28 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
 from wattloop.gpus.process_gpus import gpus_of_process
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.clock_sender import ClockSender, NoClocks
-from wattloop.pipeline.directives import DirectiveState, IterationClocks, allowed_clocks
-from wattloop.pipeline.experiment_name import WorkloadNames
+from wattloop.pipeline.clock_sender import ClockSender, ClockTarget
+from wattloop.pipeline.directives import ClockChoice, DirectiveState, IterationClocks, allowed_clocks
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_scope import InstructionScope
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionScope, InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.knobs import Knobs
-from wattloop.pipeline.limit_series import DEFAULT_STEP_WATTS
-from wattloop.pipeline.measured_series import SeriesArguments, measured_series
-from wattloop.pipeline.measurement_files import dump_folder
-from wattloop.pipeline.measurement_setup import (
-    DEFAULT_CLOCKS,
-    DEFAULT_ITERATIONS,
-    MeasurementOptions,
-    local_profile,
-    pipeline_meter,
-)
+from wattloop.pipeline.pipeline_meter import started_meter
 from wattloop.pipeline.pipeline_place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_messages import Directive, StragglerNotice
+from wattloop.pipeline.plan_source import (
+    BASELINE_VARIABLE,
+    DUMPS_VARIABLE,
+    PLANS_VARIABLE,
+    PlannedRank,
+    PlansCompleted,
+    PlanSource,
+    RankPlan,
+    laboratory,
+)
 from wattloop.pipeline.rank_messages import RankMessages
-from wattloop.pipeline.rank_plan_file import Plan, given_plan
-from wattloop.pipeline.run_series import DEFAULT_ITERATIONS_PER_RUN, FREE_CLOCKS, PlansCompleted
+from wattloop.pipeline.rank_plan_file import Plan
 from wattloop.printable import ascii_text
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.launcher import process_rank
@@ -93,26 +90,12 @@ class Pipeline:
         instructions: The instructions of one iteration in execution order; default: those of the first
             iteration.
         plan: The clocks of this rank in execution order, in MHz, or tuples of instruction, clock and a dict of
-            knobs; or a plan file of ``wattloop plan``; or a folder of such files, which all run one after the other.
-            Default: the folder of the variable ``WATTLOOP_PIPELINE_PLANS``, else the operator plans.
-        plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: the one that the
-            plan file names; without any it is not checked.
-        plan_iterations: Iterations measured under each plan of a folder, or each limit of a baseline.
-        plans_then: After the last plan or limit: ``free`` clocks; the ``best`` plan, of least energy among those
-            that take at most 1 % longer than the highest clock; or ``end``: the next iteration raises
-            `wattloop.pipeline.run_series.PlansCompleted`.
-        baseline: Measure power limits instead of a plan: ``zeus-global``, one for all ranks, or ``zeus-per-stage``,
-            these and then one for each stage.
-        baseline_limits: The limits, in watts, or the step between them from the highest that is allowed down.
-        profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
-            energy of the instructions at each clock that it lacks. Not together with `plan`.
-        profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
-        profile_iterations: Iterations measured at each clock, after two that warm up; the same on all ranks.
-        profile_lowest_clock: No lower clock is measured, in MHz; a rank stops by itself where lower ones save nothing.
+            knobs; or a plan file of ``wattloop plan``; or a `RankPlan` of these, which names their GPU model; or a
+            `ClockProfile`, which measures the instructions at several clocks; or a series of runs of
+            `wattloop_research.training`, as which a folder of plan files counts too. Default: the series that
+            ``WATTLOOP_PIPELINE_PLANS`` or ``WATTLOOP_PIPELINE_BASELINE`` names, else the operator plans.
         dumps: Folder for the time and energy of each iteration, for ``wattloop pipeline analyze``; default: the
             variable ``WATTLOOP_PIPELINE_DUMPS``, or none.
-        framework, partition, microbatch_size: With `model`, they name the folder of a folder of plans in `dumps`, as
-            Perseus' server does: ``framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+PointSolution``.
         run: The run of this process, whose operator then plans; default: as the environment says.
         model: Name or digest of the model and its partition: profiles of equal ones are reused.
         gpus: The GPUs that this process uses, by index or UUID; default: as `wattloop.Run`.
@@ -126,6 +109,7 @@ class Pipeline:
     Raises:
         InputError: The plan is not valid, or a variable of Wattloop has an invalid value.
         UsageError: A number is out of its range, or the numbers contradict each other.
+        OperationError: The folder of plans cannot be read.
 
     Example:
         >>> pipeline = Pipeline(stage=0, stages=2, microbatches=2, environment={})
@@ -155,20 +139,8 @@ class Pipeline:
         tensor_parallel: int = 1,
         rank: int | None = None,
         instructions: Sequence[Instruction | str] | None = None,
-        plan: Plan | None = None,
-        plan_gpu_product: str = "",
-        plan_iterations: int = DEFAULT_ITERATIONS_PER_RUN,
-        plans_then: str = FREE_CLOCKS,
-        baseline: str = "",
-        baseline_limits: int | Sequence[int] = DEFAULT_STEP_WATTS,
-        profile: str | Path | None = None,
-        profile_clocks: int | Sequence[int] = DEFAULT_CLOCKS,
-        profile_iterations: int = DEFAULT_ITERATIONS,
-        profile_lowest_clock: int = 0,
+        plan: Plan | PlanSource | None = None,
         dumps: str | Path | None = None,
-        framework: str = "wattloop",
-        partition: str = "",
-        microbatch_size: int = 0,
         run: PipelineRun | None = None,
         model: str = "",
         gpus: Sequence[int | str] | None = None,
@@ -196,25 +168,14 @@ class Pipeline:
         self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
         self._state = DirectiveState()
         self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
-        self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps, profile_lowest_clock)
-        given = SeriesArguments(
-            place=self.place,
-            plan=plan,
-            plan_gpu_product=plan_gpu_product,
-            iterations=plan_iterations,
-            following=plans_then,
-            profile=profile,
-            baseline=baseline,
-            baseline_limits=baseline_limits,
-            dumps=dump_folder(dumps, self._variables),
-            microbatches=microbatches,
-            names=WorkloadNames(framework, model, partition, microbatch_size),
+        named = dumps or self._variables.get(DUMPS_VARIABLE, "")
+        self._rank = PlannedRank(
+            self.place, microbatches, schedule, model, Path(named) if named else None, self.environment, self._state
         )
-        self._series = measured_series(given, self._variables, self.environment, self._choice, self._state)
-        self._has_plan = plan is not None or profile is not None or self._series is not None
-        self._plan = plan
-        if plan is not None and self._series is None:
-            self._choice.give_plan(*given_plan(plan, self.place, plan_gpu_product))
+        given = _plan_source(plan, self._variables)
+        self._has_plan = given is not None
+        self._plan = PlanSource() if given is None else given
+        self._plan.prepare(self._rank)
         self._now = now
         self._sender: ClockSender | None = None
         self._began = self._ended = False
@@ -222,16 +183,14 @@ class Pipeline:
         self._has_complete_iteration = False
         self._runner = IterationRunner(
             self._sequence,
-            NoClocks(),
+            ClockTarget(),
             clocks_of=self._clocks_of,
             done=self._iteration_done,
             synchronization=torch_synchronization if synchronize is None else lambda: synchronize,
             now=now,
         )
         self._instructions = self._runner.instructions
-        self._messages = RankMessages(
-            self.place, microbatches, schedule, model, self._sequence, self._runner, self._choice, self._state
-        )
+        self._messages = RankMessages(self._rank, self._sequence, self._runner, self._choice)
         self._service: PlanServiceThread | None = None
         self._stage = self.place.stages[0] if len(self.place.stages) == 1 else None
 
@@ -260,23 +219,12 @@ class Pipeline:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if self._messages.observer is None:
-            series = None
-            if self._series is not None:
-                self._runner.hold_limit = self._series.hold
-                series = self._series.begin(described)
-            profile, measure = local_profile(
-                self._measures, self._choice.allowed, self.place, self._messages.profile_key
-            )
-            if measure is not None:
-                self._state.receive(measure)
-            self._messages.observer = pipeline_meter(
+            self._runner.hold_limit = self._plan.hold
+            self._messages.observer = started_meter(
                 [gpu.uuid for gpu in described],
-                self.place,
                 self._variables,
-                self._measures,
-                profile=profile,
-                plan=self._plan,
-                series=series,
+                self._plan.begin(described),
+                first_rank=self.place.pipeline_rank == 0,
                 is_reported=bool(self.environment.report_url),
                 now=self._now,
             )
@@ -288,7 +236,7 @@ class Pipeline:
                 )
         elif not self.environment.report_url:
             # A run whose dumps are wanted is one to compare with.
-            level = logging.WARNING if dump_folder(self._measures.dumps, self._variables) is None else logging.INFO
+            level = logging.WARNING if self._rank.dumps is None else logging.INFO
             logger.log(level, "no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
         elif self._choice.allowed.allowed_megahertz:
             self._service = self._started_service()
@@ -308,8 +256,7 @@ class Pipeline:
         atexit.unregister(self.close)
         if self._sender is not None:
             self._sender.close()
-        if self._series is not None:
-            self._series.close()
+        self._plan.release()
         if self._messages.observer is not None:
             self._messages.observer.close()
         if self._service is not None:
@@ -385,11 +332,11 @@ class Pipeline:
 
         Raises:
             UsageError: Another iteration has not ended.
-            PlansCompleted: All plans of the folder have run, and `plans_then` is ``end``.
+            PlansCompleted: All runs of the series are over, and the training is to end.
         """
         if not self._began:
             self.open()
-        end = None if self._series is None else self._series.end_iteration
+        end = self._plan.end_iteration
         if end is not None and self._runner.iterations >= end:
             raise PlansCompleted
         self._runner.begin_iteration()
@@ -457,6 +404,21 @@ class Pipeline:
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the GPUs' clocks stay free: %s", error)
             return ()
+
+
+def _plan_source(plan: Plan | PlanSource | None, variables: Mapping[str, str]) -> PlanSource | None:
+    """What sets the clocks: what the script gives, else what the job's variables name; None: the operator."""
+    if isinstance(plan, PlanSource):
+        return plan
+    source: PlanSource | None = None
+    if plan is None:
+        if variables.get(PLANS_VARIABLE) or variables.get(BASELINE_VARIABLE):
+            source = laboratory().series_of_job(variables)
+    elif isinstance(plan, (str, Path)) and Path(plan).is_dir():
+        source = laboratory().PlanFolder(plan)
+    else:
+        source = RankPlan(plan)
+    return source
 
 
 def torch_synchronization() -> Callable[[], None] | None:

@@ -1,10 +1,4 @@
-"""Messages between the ranks of a pipeline and the operator's plan service.
-
-A rank registers its place and its instructions, sends cumulative reports and receives directives: to
-run at free clocks, to measure instructions at a list of clocks, or to run a plan. A repeated or late
-message changes nothing: a registration replaces that of an earlier process of the same rank, a report
-names its process, and directives are numbered.
-"""
+"""Messages between the ranks of a pipeline and the operator's plan service; a repeated or late one changes nothing."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 from urllib.error import HTTPError
 
 from wattloop.pipeline.plan_messages import (
@@ -20,11 +20,11 @@ from wattloop.pipeline.plan_messages import (
     Directive,
     InstructionMeasurement,
     RankRegistration,
-    RankReport,
     StragglerNotice,
 )
+from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.threads import TaskThread
-from wattloop.wire.operator_api import REQUEST_ERRORS, describe_error, is_permanent, retry_after_seconds
+from wattloop.wire.operator_api import REQUEST_ERRORS, OperatorApi, describe_error, is_permanent, retry_after_seconds
 
 logger = logging.getLogger("wattloop")
 
@@ -40,29 +40,7 @@ LAST_REPORT_SECONDS = 10.0
 # So often only two processes that replace each other are forgotten.
 MANY_TIMES_FORGOTTEN = 4
 MAX_DOUBLINGS = 5
-# A report of so many stays below the largest message.
-MAX_REPORTED_MEASUREMENTS = 4_096
 CONFLICT = 409
-
-
-class Api(Protocol):
-    """Sends requests for one recurrence; `wattloop.wire.operator_api.OperatorApi` implements it."""
-
-    def send(self, method: str, path: str, body: object, timeout_seconds: float, max_answer_bytes: int) -> Any:
-        """Send a request and return the JSON of the answer; raises one of `REQUEST_ERRORS`."""
-
-
-class Rank(Protocol):
-    """What the exchange needs of a pipeline. Called in its thread."""
-
-    def registration(self) -> RankRegistration | None:
-        """What the rank runs; None while its instructions are not known."""
-
-    def report(self) -> RankReport:
-        """The state of the rank; `sequence`, `directive` and `finished` are set by the exchange."""
-
-    def receive(self, directive: Directive) -> None:
-        """Take the answer of the service."""
 
 
 @dataclass
@@ -86,7 +64,7 @@ class PlanExchange:
         rejected: Why the service rejects this rank for good; empty while it does not.
     """
 
-    def __init__(self, api: Api, rank: Rank, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, api: OperatorApi, rank: RankMessages, jitter: Callable[[], float] = random.random) -> None:
         self._api = api
         self._rank = rank
         self._jitter = jitter
@@ -152,7 +130,7 @@ class PlanExchange:
     def _report(self, *, finished: bool) -> Directive:
         report, delivered = self._rank.report(), self._delivered
         self._sequence += 1
-        measured = report.measurements[:MAX_REPORTED_MEASUREMENTS]
+        measured = report.measurements
         report = replace(
             report,
             sequence=self._sequence,

@@ -84,7 +84,9 @@ class ProfileFile:
             OperationError: It cannot be read.
         """
         rows = self._rows()
-        self._check_key(rows)
+        found = {ProfileKey(*(row.cells[name] for name in KEY_COLUMNS)) for row in rows}
+        for other in sorted(found - {self.key}, key=str):
+            raise UsageError(f"{self.path} is of {other}, and this run of {self.key}; name another file, or delete it")
         by_rank: dict[int, list[Row]] = {}
         for row in rows:
             by_rank.setdefault(row.integer("rank", minimum=0), []).append(row)
@@ -95,11 +97,6 @@ class ProfileFile:
         if not lacking and waits and not any(row.cells["blocking_power"] for row in rows):
             return tuple(clocks_megahertz[:CLOCKS_OF_BLOCKING_POWER])
         return tuple(clock for clock in clocks_megahertz if clock in lacking)
-
-    def _check_key(self, rows: Sequence[Row]) -> None:
-        found = {ProfileKey(*(row.cells[name] for name in KEY_COLUMNS)) for row in rows}
-        for other in sorted(found - {self.key}, key=str):
-            raise UsageError(f"{self.path} is of {other}, and this run of {self.key}; name another file, or delete it")
 
     def store(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Replace the rows of this rank by its measurements at the same clocks; the others stay.
@@ -120,7 +117,10 @@ class ProfileFile:
                 if each.megahertz and (cells["energy"] or not before.get("energy")):
                     rows[_place(cells)] = cells
             with open_atomic(self.path) as stream:
-                ordered = sorted(rows.values(), key=_order)
+                ordered = sorted(
+                    rows.values(),
+                    key=lambda each: (int(each["stage"]), each["instruction"], -int(each["frequency"]), each["rank"]),
+                )
                 write_csv_table(stream, COLUMNS, ordered)
 
     def _rows(self) -> list[Row]:
@@ -181,7 +181,3 @@ def _kind(row: Row) -> tuple[str, int]:
 
 def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(cells[name] for name in ("stage", "instruction", "frequency", "rank"))
-
-
-def _order(cells: Mapping[str, str]) -> tuple[int, str, int, str]:
-    return int(cells["stage"]), cells["instruction"], -int(cells["frequency"]), cells["rank"]

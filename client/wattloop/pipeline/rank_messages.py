@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.directives import DirectiveState
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.directives import ClockChoice
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.iteration_record import Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
-from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
-from wattloop.pipeline.profile_csv import ProfileKey
+from wattloop.pipeline.plan_source import PlannedRank
 from wattloop.printable import ascii_text
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
 
@@ -22,47 +20,29 @@ class RankMessages:
     """The messages of one process; called in the thread of the plan service.
 
     Attributes:
-        place: The place of the rank.
-        microbatches: Number of microbatches in an iteration.
-        schedule: Name of the schedule.
-        model: Name or digest of the model and its partition; may be empty.
-        sequence: The instructions of the rank.
+        rank: The rank.
+        sequence: Its instructions.
         runner: Runs the iterations.
         choice: Chooses the clocks.
-        state: The directives received.
         gpus: Number of GPUs of the process.
         observer: Measures the iterations; None: nothing is measured.
         process: Random identity of the process.
     """
 
-    place: PipelinePlace
-    microbatches: int
-    schedule: str
-    model: str
+    rank: PlannedRank
     sequence: InstructionSequence
     runner: IterationRunner
     choice: ClockChoice
-    state: DirectiveState
     gpus: int = 0
     observer: Observer | None = None
     process: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    @property
-    def profile_key(self) -> ProfileKey:
-        """What the measurements of this rank apply to, in a profile without an operator."""
-        place = self.place
-        partition = (
-            f"data={place.data_parallel} tensor={place.tensor_parallel} pipeline={place.pipeline_parallel} "
-            f"stages={place.stage_count} microbatches={self.microbatches} schedule={self.schedule}"
-        )
-        return ProfileKey(self.choice.allowed.gpu_product.strip(), self.model.strip(), partition)
-
     def registration(self) -> RankRegistration | None:
-        """See `wattloop.pipeline.plan_service.Rank`."""
+        """What the rank runs; None while its instructions are not known."""
         instructions, allowed = self.sequence.instructions, self.choice.allowed
         if not instructions:
             return None
-        place = self.place
+        place = self.rank.place
         return RankRegistration(
             process=self.process,
             rank=place.rank,
@@ -73,22 +53,22 @@ class RankMessages:
             tensor_rank=place.tensor_rank,
             pipeline_rank=place.pipeline_rank,
             stages=place.stage_count,
-            microbatches=self.microbatches,
-            schedule=self.schedule,
+            microbatches=self.rank.microbatches,
+            schedule=self.rank.schedule,
             instructions=tuple(each.text for each in instructions),
             gpu_product=ascii_text(allowed.gpu_product, MAX_PRODUCT_CHARACTERS),
             gpus=self.gpus,
             clocks_megahertz=allowed.allowed_megahertz,
-            model=self.model,
+            model=self.rank.model,
         )
 
     def report(self) -> RankReport:
-        """See `wattloop.pipeline.plan_service.Rank`."""
+        """The state of the rank; the exchange sets `sequence` and `finished`."""
         refusal = self.choice.chosen.refusal or self.runner.clocks.problem
         report = RankReport(
             process=self.process,
             sequence=0,
-            directive=self.state.acknowledged,
+            directive=self.rank.state.acknowledged,
             iterations=self.runner.iterations,
             applied_directive=self.runner.applied_directive,
             mismatch=ascii_text(self.sequence.mismatch, MAX_REASON_CHARACTERS),
@@ -97,5 +77,5 @@ class RankMessages:
         return report if self.observer is None else self.observer.measured(report)
 
     def receive(self, directive: Directive) -> None:
-        """See `wattloop.pipeline.plan_service.Rank`."""
-        self.state.receive(directive)
+        """Take the answer of the service."""
+        self.rank.state.receive(directive)

@@ -1,32 +1,40 @@
 """Reads the row of one rank from a plan file of ``wattloop plan``, for use without the operator.
 
 The file is a Python list with one list per stage, each with a frequency in MHz, a pair of instruction and
-frequency, or these with a dict of knobs for each instruction in execution order. It is parsed as a literal and
-never executed.
+frequency, or these with a dict of knobs for each instruction in execution order. It is read as JSON, and never
+executed: Python's own parser takes 500 bytes of memory for each number.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from wattloop.errors import InputError, UsageError
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, memory_bytes, read_text
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
 from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
 from wattloop.pipeline.pipeline_place import PipelinePlace
-from wattloop.pipeline.plan_literals import parse_literal
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
-from wattloop.wire.message_fields import MessageError
+from wattloop.wire.message_fields import MessageError, json_problem
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 # Begins the comment that names the GPU model.
 PRODUCT_COMMENT = "GPU product: "
+PLAN_FILE = re.compile(r"freqs_pipeline_(\d{1,8})\.py")
 GPU_PRODUCT = re.compile(rf"^# {PRODUCT_COMMENT}([ -~]{{1,{MAX_PRODUCT_CHARACTERS}}})$", re.MULTILINE)
 FORM = "a list with one list per stage"
+LITERALS = "lists of numbers, of pairs of a text and a number, or of these with a dict of texts"
+# What Python writes in another way than JSON: comments, texts in single quotes, tuples, names.
+TOKEN = re.compile(r"""\#[^\n]*|'[^'\\\n]*'|"[^"\\\n]*"|[()]|\b(?:True|False|None)\b""")
+IN_JSON = {"(": "[", ")": "]", "True": "true", "False": "false", "None": "null"}
+LAST_COMMA = re.compile(r'"[^"]*"|,(?=\s*[\]}])')
+# Of a plan of 600,000 operations with names; each takes 60 bytes while it is replaced.
+MAX_TOKENS = 4_000_000
 ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"
 
 
@@ -63,24 +71,14 @@ def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> tuple[Plan
     """
     if not isinstance(plan, (str, Path)):
         return plan_row(plan, "plan"), gpu_product
-    row, product = read_plan_file(plan, place)
-    if gpu_product and product and gpu_product != product:
-        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {product}, as {plan} says")
-    return row, gpu_product or product
-
-
-def read_plan_file(path: str | Path, place: PipelinePlace) -> tuple[PlanRow, str]:
-    """The plan of one rank, and the GPU model that it is for; empty if it is not known.
-
-    Raises:
-        InputError: The file is not readable, is no plan, or is one for another number of ranks.
-    """
-    source, (rows, gpu_product) = str(path), read_rows(path)
+    source, (rows, product) = str(plan), read_rows(plan)
     if len(rows) != place.pipeline_parallel:
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
-    return plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), gpu_product
+    if gpu_product and product and gpu_product != product:
+        raise UsageError(f"gpu_product: found {gpu_product}, expected {product}, as {plan} says")
+    return plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), gpu_product or product
 
 
 def read_rows(path: str | Path) -> tuple[list[object], str]:
@@ -94,7 +92,52 @@ def read_rows(path: str | Path) -> tuple[list[object], str]:
     if not isinstance(rows, list):
         raise InputError(source, f"a {type(rows).__name__}", FORM)
     product = GPU_PRODUCT.search(text)
-    return rows, product[1] if product else ""
+    # A pair is a list in JSON.
+    return [_with_tuples(row) for row in rows], product[1] if product else ""
+
+
+def _with_tuples(row: object) -> object:
+    return [tuple(each) if isinstance(each, list) else each for each in row] if isinstance(row, list) else row
+
+
+def parse_literal(text: str, source: str) -> object:
+    """The value of Python's literals, with lists in place of tuples.
+
+    Args:
+        text: The text.
+        source: Its origin, for errors.
+
+    Raises:
+        InputError: The text is no such value, or takes too much memory.
+
+    Example:
+        >>> parse_literal("[[1410, ('forward', 900)],]  # two entries", "plan")
+        [[1410, ['forward', 900]]]
+    """
+    if sum(map(text.count, "'\"(#")) > MAX_TOKENS:
+        raise InputError(source, "too many values", LITERALS)
+    # Nearly all tokens keep their lengths, so the places of errors are those in the text.
+    as_json = LAST_COMMA.sub(lambda found: found[0] if found[0] != "," else " ", TOKEN.sub(_in_json, text))
+    if memory_bytes(as_json.encode()) > MAX_JSON_BYTES:
+        raise InputError(source, "too many values", LITERALS)
+    try:
+        value: object = json.loads(as_json)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].strip()[:40]
+        found = repr(rest) if rest else "the end of the file"
+        raise InputError(source, found, LITERALS, error.lineno, error.colno) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(source, json_problem(error), LITERALS) from error
+    return value
+
+
+def _in_json(found: re.Match[str]) -> str:
+    token = found[0]
+    if token.startswith("#"):
+        return " " * len(token)
+    if token[0] in "'\"":
+        return '"' + token[1:-1].replace('"', r"\u0022") + '"'
+    return IN_JSON[token]
 
 
 def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:

@@ -23,11 +23,6 @@ class RegressionEstimate:
     value: float
     error: float
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the error is small enough to use the estimate."""
-        return self.value > 0 and self.error <= MAX_RELATIVE_ERROR * self.value
-
 
 def widening(degrees_of_freedom: int) -> float:
     """The factor by which an error estimated from few groups is too small.
@@ -86,7 +81,9 @@ def combined(parts: Sequence[RegressionEstimate]) -> RegressionEstimate:
 
 def known(estimate: RegressionEstimate | None) -> RegressionEstimate | None:
     """The estimate if its error is small enough."""
-    return estimate if estimate is not None and estimate.is_known else None
+    if estimate is None or estimate.value <= 0 or estimate.error > MAX_RELATIVE_ERROR * estimate.value:
+        return None
+    return estimate
 
 
 def product(power: RegressionEstimate, time: RegressionEstimate) -> RegressionEstimate:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wattloop.pipeline.balanced_stages import balanced_stages
 from wattloop_planner.frequency.pipeline.graph import critical_path
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, PlannedSetting
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, realised
 from wattloop_planner.frequency.pipeline.schedules import FORWARD
+from wattloop_research.training.baseline import balanced_stages
 
 # The original algorithm may not terminate; this one ends after this many operations on critical paths.
 MAX_RAISED = 1_000_000

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
+from wattloop.pipeline.directives import (
+    AllowedClocks,
+    ClockChoice,
+    DirectiveState,
+    IterationClocks,
+    LocalDirective,
+    iteration_clocks,
+)
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.knobs import KnobChoices, Knobs
 from wattloop.pipeline.plan_messages import Directive
 from wattloop.pipeline.rank_plan_file import plan_row
@@ -132,7 +138,7 @@ def test_a_clock_that_the_agent_refuses_ends_its_directive_but_not_the_next_one(
 def test_a_given_plan_is_refused_if_it_is_for_another_gpu_or_other_instructions(
     row: list[object], product: str, refusal: str
 ) -> None:
-    chosen, _ = choice()
-    chosen.give_plan(plan_row(row, "plan"), product)
+    chosen, state = choice()
+    state.receive(LocalDirective.of_plan(1, 0, plan_row(row, "plan"), product))
     found = chosen.clocks_of(0, "")
     assert (found.refusal, found.megahertz) == (refusal, () if refusal else (915, 930))

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.directives import AllowedClocks, DirectiveState
+from wattloop.pipeline.directives import AllowedClocks, ClockChoice, DirectiveState
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop.wire.message_fields import MessageError
 

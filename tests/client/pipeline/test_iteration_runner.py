@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from wattloop.errors import UsageError
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_scope import InstructionScope
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionScope, InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.knobs import Knobs

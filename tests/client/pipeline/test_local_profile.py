@@ -16,8 +16,8 @@ from support.agents.simulated_node import simulated_node
 from support.pipelines.plan_server import running_plan_server
 from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.commands.main import main
-from wattloop.errors import InputError, UsageError
-from wattloop.pipeline import Pipeline
+from wattloop.errors import UsageError
+from wattloop.pipeline import ClockProfile, Pipeline
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.plan_messages import Directive, RankReport
 
@@ -33,14 +33,13 @@ def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
         # 1. Profile, during training steps.
-        options = {"profile": profile, "profile_clocks": CLOCKS, "profile_iterations": 10}
         rows: list[dict[str, str]] = []
         # On a busy machine an energy or the power of a waiting rank may be too uncertain, and is empty. Each
         # instruction needs an energy, a plan needs such a power, and a later run measures again.
         while len({(row["stage"], row["instruction"]) for row in rows if row["energy"]}) < STAGES * 2 or not any(
             row["blocking_power"] for row in rows
         ):
-            Stages(node.gpus, environment, **options).train(1 + 12 * len(CLOCKS))
+            Stages(node.gpus, environment, lambda: ClockProfile(profile, CLOCKS, 10)).train(1 + 12 * len(CLOCKS))
             with profile.open(newline="") as stream:
                 rows = list(csv.DictReader(stream))
         assert len(rows) == STAGES * 2 * len(CLOCKS)
@@ -54,7 +53,7 @@ def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
 
         # 3. Run at free clocks and under the plan.
         Stages(node.gpus, environment, dumps=runs).train(12)
-        Stages(node.gpus, environment, dumps=runs, plan=plan).train(12)
+        Stages(node.gpus, environment, lambda: plan, dumps=runs).train(12)
         assert [gpu.locked_graphics_clocks_megahertz for gpu in node.gpus.describe().gpus] == [None] * STAGES
     number = int(plan.stem[-5:]) + 1
     clocks = json.loads((runs / f"{number}.sched.json").read_text())
@@ -116,11 +115,10 @@ def test_the_ranks_compare_a_plan_with_free_clocks() -> None:
 PROFILING = """
 import sys
 from nvml_simulator import Machine
-from wattloop.pipeline import Pipeline
-from wattloop.pipeline.plan_messages import Directive, RankReport
+from wattloop.pipeline import Pipeline, ClockProfile
 
-machine, clocks = Machine(sys.argv[1]), range(210, 1411, 15)
-with Pipeline(stage=0, stages=1, microbatches=2, profile=sys.argv[2], profile_clocks=clocks) as pipeline:
+machine, plan = Machine(sys.argv[1]), ClockProfile(sys.argv[2], range(210, 1411, 15))
+with Pipeline(stage=0, stages=1, microbatches=2, plan=plan) as pipeline:
     while True:
         with pipeline.iteration():
             for kind, work in (("forward", 4.0), ("backward", 8.0)):
@@ -152,22 +150,21 @@ def test_a_process_that_is_killed_while_it_profiles_leaves_free_clocks_and_the_c
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"profile_clocks": 1}, "profile_clocks: found 1, expected a whole number from 2 to 512"),
-        ({"profile_clocks": (1410, 1410)}, "profile_clocks: found 2, expected 1 to 512 different clocks"),
-        ({"profile_iterations": 0}, "profile_iterations: found 0"),
-        ({"profile": "profile.csv", "plan": [1410]}, "profile: found together with plan"),
+        ({"clocks": 1}, "clocks: found 1, expected a whole number from 2 to 512"),
+        ({"clocks": (1410, 1410)}, "clocks: found 2, expected 1 to 512 different clocks"),
+        ({"iterations": 0}, "iterations: found 0"),
     ],
 )
 def test_a_profile_with_contradictory_arguments_is_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises((UsageError, InputError), match=text):
-        Pipeline(stage=0, stages=1, microbatches=1, environment={}, **options)
+    with pytest.raises(UsageError, match=text):
+        ClockProfile("profile.csv", **options)
 
 
 def test_without_an_agent_nothing_is_profiled_and_the_training_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "profile.csv"
-    with Pipeline(stage=0, stages=1, microbatches=1, environment={}, profile=path) as pipeline:
+    with Pipeline(stage=0, stages=1, microbatches=1, environment={}, plan=ClockProfile(path)) as pipeline:
         for _ in range(3):
             with pipeline.iteration(), pipeline.instruction("forward", microbatch=0):
                 pass

@@ -15,15 +15,16 @@ from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import Readings
 from wattloop.pipeline.free_iterations import MAX_GROUPS, FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
-from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
+from wattloop.pipeline.local_profile import ProfileRecorder
 from wattloop.pipeline.pipeline_meter import PipelineMeter
 from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive, RankReport
+from wattloop.pipeline.plan_source import Recorder
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
-from wattloop.pipeline.run_dump import RunDump
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_research.frequency.files.recorded_run_file import read_runs
 from wattloop_research.frequency.recorded_runs import run_summary
+from wattloop_research.training.run_dump import RunDump
 
 UUID = "GPU-1"
 
@@ -31,15 +32,17 @@ UUID = "GPU-1"
 class MeteredRank:
     """A rank, its GPU and its meter, on a clock that the iterations advance."""
 
-    def __init__(
-        self, rank: RankOfPipeline | None = None, seed: int = 1, files: MeasurementFiles | None = None
-    ) -> None:
+    def __init__(self, rank: RankOfPipeline | None = None, seed: int = 1, recorder: Recorder | None = None) -> None:
         self.rank = rank or RankOfPipeline(microbatches=8)
         self.gpu = SyntheticGpu(seed)
         self._reader = CounterReader(self.gpu)
         self._sampler = ProcessSampler(lambda: ScriptedSource([UUID]))
         self.meter = PipelineMeter(
-            self._sampler, [UUID], first_rank=self.rank.stage == 0, now=lambda: self.gpu.trace.now, files=files
+            self._sampler,
+            [UUID],
+            first_rank=self.rank.stage == 0,
+            now=lambda: self.gpu.trace.now,
+            recorders=[] if recorder is None else [recorder],
         )
         self.iterations = 0
         self.energies: list[float] = []
@@ -185,9 +188,7 @@ def test_instructions_with_knobs_are_not_measured_and_their_iterations_are() -> 
 def test_ranks_write_one_profile_that_the_planner_reads(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
     for rank in (0, 1):
-        ranks = MeteredRank(
-            RankOfPipeline(stage=rank, microbatches=8), rank, MeasurementFiles(profile_file(path, rank), None)
-        )
+        ranks = MeteredRank(RankOfPipeline(stage=rank, microbatches=8), rank, ProfileRecorder(profile_file(path, rank)))
         ranks.iterate(Directive(), 0)
         ranks.profile(profile_of((1410, 1200)), 20)
         ranks.meter.close()
@@ -203,7 +204,7 @@ def test_ranks_write_one_profile_that_the_planner_reads(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_has_stored_the_clocks_before(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
-    rank = MeteredRank(files=MeasurementFiles(profile_file(path), None))
+    rank = MeteredRank(recorder=ProfileRecorder(profile_file(path)))
     rank.iterate(Directive(), 0)
     # It ends within the third clock, without a call of close.
     rank.profile(profile_of((1410, 1200, 990)), 26)
@@ -216,7 +217,7 @@ def test_a_profile_without_energies_says_so_at_its_end(tmp_path: Path, caplog: p
     # An instruction is much shorter than a step of the counter, and there are few steps.
     rank = MeteredRank(
         RankOfPipeline(microbatches=2, seconds={"forward": 0.003, "backward": 0.006}),
-        files=MeasurementFiles(profile_file(path), None),
+        recorder=ProfileRecorder(profile_file(path)),
     )
     rank.profile(profile_of((1410, 1200)), 20)
     rank.meter.close()
@@ -225,14 +226,14 @@ def test_a_profile_without_energies_says_so_at_its_end(tmp_path: Path, caplog: p
     assert record.getMessage() == (
         f"the profile {path} has no energy of backward and forward at 1410, 1200 MHz, which were measured too briefly: "
         "energy counters step every 100 ms; a run with the same file measures them again, best with more "
-        "profile_iterations"
+        "iterations at each clock"
     )
 
 
 def test_a_file_of_another_form_is_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")
-    rank = MeteredRank(files=MeasurementFiles(profile_file(path), None))
+    rank = MeteredRank(recorder=ProfileRecorder(profile_file(path)))
     rank.profile(profile_of((1410, 1200)), 20)
     rank.meter.close()
     assert path.read_text().count("\n") == 2
@@ -248,8 +249,8 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
     plan = Directive(number=1, mode=PLAN, first_iteration=8, clocks_megahertz=(1200,) * 16)
     energies = []
     for rank, count in ((0, 12), (1, 10)):
-        files = MeasurementFiles(None, RunDump(tmp_path, rank, run_number("freqs_pipeline_00016.py")))
-        metered = MeteredRank(RankOfPipeline(stage=rank, microbatches=8), rank, files)
+        dump = RunDump.of_plan(tmp_path, rank, "freqs_pipeline_00016.py")
+        metered = MeteredRank(RankOfPipeline(stage=rank, microbatches=8), rank, dump)
         for _ in range(8):
             metered.iterate(Directive(), 0)
         for _ in range(count):
@@ -274,7 +275,7 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
 
 def test_a_later_experiment_replaces_the_dumps_of_an_earlier_one(tmp_path: Path) -> None:
     for rank, first in ((0, 0), (1, 0), (0, 100)):
-        metered = MeteredRank(files=MeasurementFiles(None, RunDump(tmp_path, rank, run_number(None))))
+        metered = MeteredRank(recorder=RunDump.of_plan(tmp_path, rank, None))
         metered.iterations = first
         for _ in range(6):
             metered.iterate(Directive(), 0)
@@ -282,13 +283,6 @@ def test_a_later_experiment_replaces_the_dumps_of_an_earlier_one(tmp_path: Path)
         metered.meter.close()
     (run,) = read_runs(tmp_path)
     assert [record.rank for record in run.ranks] == [0]
-
-
-def test_dumps_are_written_where_the_argument_or_the_variable_names_a_folder() -> None:
-    variables = {"WATTLOOP_PIPELINE_DUMPS": "/from/variable"}
-    assert dump_folder(None, variables) == Path("/from/variable")
-    assert dump_folder("/from/argument", variables) == Path("/from/argument")
-    assert dump_folder(None, {}) is None
 
 
 FREE = FreeIterations(block=4, early_cycles=8, early_cycle=12, cycle=40)

@@ -8,7 +8,7 @@ import pytest
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from wattloop.errors import InputError, UsageError
-from wattloop.pipeline import Instruction, Pipeline
+from wattloop.pipeline import Instruction, Pipeline, RankPlan
 
 STEPS = [Instruction(kind, 0, microbatch) for kind in ("forward", "backward") for microbatch in range(2)]
 CLOCKS = [1410, 1200, 1200, 900]
@@ -99,7 +99,7 @@ def test_a_clock_that_the_gpus_do_not_have_leaves_them_free(
     ("given", "refusal"),
     [
         ({}, "the plan is for NVIDIA A40, this rank has NVIDIA A100-SXM4-80GB"),
-        ({"plan_gpu_product": "NVIDIA A40"}, "the plan is for NVIDIA A40, this rank has NVIDIA A100-SXM4-80GB"),
+        ({"gpu_product": "NVIDIA A40"}, "the plan is for NVIDIA A40, this rank has NVIDIA A100-SXM4-80GB"),
     ],
 )
 def test_a_plan_file_for_another_gpu_is_refused_with_both_sides(
@@ -107,7 +107,7 @@ def test_a_plan_file_for_another_gpu_is_refused_with_both_sides(
 ) -> None:
     path = tmp_path / "freqs_pipeline_00000.py"
     path.write_text("[[1410, 1410]]\n# Plan 0: time 1.0 s\n# GPU product: NVIDIA A40\n")
-    options = {"plan": path, "instructions": ["forward:0:0", "backward:0:0"], **given}
+    options = {"plan": RankPlan(path, **given), "instructions": ["forward:0:0", "backward:0:0"]}
     environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
     with (
         Pipeline(stage=0, stages=1, microbatches=1, environment=environment, **options) as pipeline,  # type: ignore[arg-type]
@@ -115,8 +115,8 @@ def test_a_plan_file_for_another_gpu_is_refused_with_both_sides(
     ):
         assert pipeline.refusal == refusal
         wait_for(node, None, None)
-    with pytest.raises(UsageError, match=r"plan_gpu_product: found NVIDIA H200, expected NVIDIA A40, as .* says"):
-        Pipeline(stage=0, stages=1, microbatches=1, plan=path, plan_gpu_product="NVIDIA H200", environment={})
+    with pytest.raises(UsageError, match=r"gpu_product: found NVIDIA H200, expected NVIDIA A40, as .* says"):
+        Pipeline(stage=0, stages=1, microbatches=1, plan=RankPlan(path, "NVIDIA H200"), environment={})
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_script_reads_the_knobs_of_its_plan_in_each_instruction(node: Simula
         ("[[1410], [900, ('backward', 900, {'sm': '8'})]]", "found sm, expected the knobs of the first one: none"),
         ("[[1410], [0]]", "found 0 MHz, expected 1 to 30000 MHz"),
         ("__import__('os')", "expected lists of numbers, of pairs of a text and a number"),
-        ("[[1410", "line 1, column 7: found the end of the file, expected ']'"),
+        ("[[1410", "line 1, column 7: found the end of the file, expected lists of numbers"),
         ("7", "found a int"),
     ],
 )

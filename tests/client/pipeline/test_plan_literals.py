@@ -1,6 +1,7 @@
 """The literals of a plan file are read as Python writes them, in bounded memory."""
 
 import contextlib
+import json
 import tracemalloc
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.errors import InputError
-from wattloop.pipeline import plan_literals
-from wattloop.pipeline.plan_literals import parse_literal
+from wattloop.pipeline import rank_plan_file
+from wattloop.pipeline.rank_plan_file import parse_literal
 
 TEXTS = st.text("abc XYZ_-0", max_size=5)
 NUMBERS = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
@@ -24,9 +25,8 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_a_value_is_read_as_python_writes_it(value: object) -> None:
-    text = repr(value)
-    if max(text.count(opening) for opening in "[({") <= 8:
-        assert parse_literal(f"# a plan\n{text}  # of\n# comments\n", "plan") == value
+    found = parse_literal(f"# a plan\n{value!r}  # of\n# comments\n", "plan")
+    assert found == json.loads(json.dumps(value))
 
 
 @given(st.text("[](){},:1'a \n#-.", max_size=12))
@@ -47,7 +47,9 @@ def test_two_megabytes_of_numbers_take_little_memory() -> None:
 
 
 def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_literals, "MAX_VALUES", 100)
+    monkeypatch.setattr(rank_plan_file, "MAX_TOKENS", 100)
+    monkeypatch.setattr(rank_plan_file, "MAX_JSON_BYTES", 1_000)
     assert parse_literal("[" + "1," * 99 + "]", "plan") == [1] * 99
-    with pytest.raises(InputError, match="more than 100 values"):
-        parse_literal("[" + "1," * 100 + "]", "plan")
+    for text in ("[" + "1," * 200 + "]", "[" + "()," * 101 + "]"):
+        with pytest.raises(InputError, match="too many values"):
+            parse_literal(text, "plan")

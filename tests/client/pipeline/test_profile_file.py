@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.directives import AllowedClocks
-from wattloop.pipeline.measurement_setup import MeasurementOptions, local_profile
+from wattloop.gpus.agent import GpuDescription, GraphicsClocks
+from wattloop.pipeline.directives import DirectiveState
+from wattloop.pipeline.local_profile import ClockProfile
 from wattloop.pipeline.pipeline_place import pipeline_place
-from wattloop.pipeline.plan_messages import InstructionMeasurement
+from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
+from wattloop.pipeline.plan_source import PlannedRank
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
+from wattloop.wire.environment import RunEnvironment
 from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product, read_profile
 
 KEY = ProfileKey("NVIDIA A40", "gpt", "data=1 tensor=1 pipeline=2 stages=2 microbatches=4 schedule=1F1B")
@@ -97,8 +100,21 @@ def test_a_rank_that_stopped_at_a_clock_lacks_none_below_it(tmp_path: Path) -> N
     assert remaining(path) == ()
 
 
-ALLOWED = AllowedClocks("NVIDIA A40", CLOCKS[::-1], CLOCKS[::-1])
-PLACE = pipeline_place(stage=0, stages=2)
+GPUS = [GpuDescription("GPU-1", "NVIDIA A40", 0, None, GraphicsClocks(CLOCKS[::-1], (900, 1500)))]
+
+
+def begun(profile: ClockProfile) -> tuple[bool, Directive | None]:
+    """Whether a rank writes the profile, and what it measures for it."""
+    rank = PlannedRank(
+        pipeline_place(stage=0, stages=2), 4, "1F1B", "gpt", None, RunEnvironment.read({}), state := DirectiveState()
+    )
+    profile.prepare(rank)
+    recorders = profile.begin(GPUS)
+    found = state.in_force(1)
+    return bool(recorders), found if found.number else None
+
+
+NOTHING = (False, None)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +130,7 @@ def test_a_profile_of_another_pipeline_is_left_alone_with_both_sides_named(
 ) -> None:
     path = tmp_path / "profile.csv"
     store(path, 0, *measured(0, 1500), key=replace(KEY, **other))
-    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) == (None, None)
+    assert begun(ClockProfile(path)) == NOTHING
     (message,) = caplog.messages
     assert message.startswith(f"no profile: {path} is of {named}")
     assert message.endswith(f"and this run of {KEY}; name another file, or delete it")
@@ -122,10 +138,10 @@ def test_a_profile_of_another_pipeline_is_left_alone_with_both_sides_named(
 
 def test_clocks_that_the_gpus_do_not_have_are_not_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
-    assert local_profile(MeasurementOptions(path, clocks=(1500, 1000)), ALLOWED, PLACE, KEY) == (None, None)
+    assert begun(ClockProfile(path, (1500, 1000))) == NOTHING
     (message,) = caplog.messages
     assert message == (
-        "no profile: profile_clocks: found 1000 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to "
+        "no profile: clocks: found 1000 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to "
         "1500 MHz, the nearest is 900"
     )
 
@@ -133,29 +149,29 @@ def test_clocks_that_the_gpus_do_not_have_are_not_profiled(tmp_path: Path, caplo
 def test_a_file_of_another_form_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")
-    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) == (None, None)
+    assert begun(ClockProfile(path)) == NOTHING
     assert "no profile: " in caplog.text
     assert "expected one column rank" in caplog.text
 
 
 def test_what_is_left_is_measured_from_the_second_iteration_on(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
-    file, measure = local_profile(MeasurementOptions(path, clocks=2, iterations=5), ALLOWED, PLACE, KEY)
-    assert file is not None
+    is_written, measure = begun(ClockProfile(path, 2, iterations=5))
+    assert is_written
     assert measure is not None
     assert (measure.clocks_megahertz, measure.first_iteration) == ((1500, 900), 1)
     for rank in (0, 1):
         store(path, rank, *measured(rank, 1500), *measured(rank, 900))
-    assert local_profile(MeasurementOptions(path, clocks=2), ALLOWED, PLACE, KEY) == (file, None)
+    assert begun(ClockProfile(path, 2)) == (True, None)
 
 
 def test_no_clock_below_the_lowest_one_is_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
-    _, measure = local_profile(MeasurementOptions(path, clocks=2, lowest_megahertz=1000), ALLOWED, PLACE, KEY)
+    _, measure = begun(ClockProfile(path, 2, lowest_clock=1000))
     assert measure is not None
     assert measure.clocks_megahertz == (1500, 1200)
-    assert local_profile(MeasurementOptions(path, lowest_megahertz=2000), ALLOWED, PLACE, KEY) == (None, None)
-    expected = "no profile: profile_lowest_clock: found 2000 MHz, expected at most 1500 MHz, the highest clock"
+    assert begun(ClockProfile(path, lowest_clock=2000)) == NOTHING
+    expected = "no profile: lowest_clock: found 2000 MHz, expected at most 1500 MHz, the highest clock"
     assert caplog.messages == [expected]
-    with pytest.raises(UsageError, match="profile_clocks: found 900 MHz, expected at least 1000 MHz"):
-        MeasurementOptions(path, clocks=(1500, 900), lowest_megahertz=1000)
+    with pytest.raises(UsageError, match="clocks: found 900 MHz, expected at least 1000 MHz"):
+        ClockProfile(path, (1500, 900), lowest_clock=1000)

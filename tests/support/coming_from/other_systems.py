@@ -29,12 +29,12 @@ FORMATS = Elsewhere(
     "tests/research/commands/test_documented_formats.py::test_the_command_of_an_example_reads_the_files_of_the_page"
 )
 ZEUS_LIMITS = Elsewhere(
-    "tests/client/compat/test_zeus_power_limit.py::"
+    "tests/research/training/test_zeus_power_limit.py::"
     "test_limits_are_measured_in_short_epochs_and_the_best_is_held_until_the_process_ends"
 )
 ZEUS_WINDOWS = Elsewhere("tests/client/compat/test_zeus.py::test_both_measure_the_same_energy")
 PROFILE_OF_ZEUS = Elsewhere(
-    "tests/client/compat/test_zeus_power_limit.py::test_a_profile_of_zeus_is_read_and_nothing_is_measured"
+    "tests/research/training/test_zeus_power_limit.py::test_a_profile_of_zeus_is_read_and_nothing_is_measured"
 )
 NOTEBOOK_RUNS = Elsewhere("tests/integrations/test_notebook.py::test_the_notebook_runs_and_its_own_assertions_hold")
 DIGITS = "examples/digits"
@@ -136,14 +136,14 @@ ZEUS: dict[str, Way] = {
     "zeus.profile: measure": python("from wattloop import PowerLimitOptimizer\nassert PowerLimitOptimizer"),
     "zeus.optimizer.power_limit: GlobalPowerLimitOptimizer": ZEUS_LIMITS,
     "its monitor, optimum_selector": Elsewhere(
-        "tests/client/compat/test_zeus_power_limit.py::test_the_arguments_are_those_of_zeus"
+        "tests/research/training/test_zeus_power_limit.py::test_the_arguments_are_those_of_zeus"
     ),
     "its profile_path": PROFILE_OF_ZEUS,
     "HFGlobalPowerLimitOptimizer": python(
-        'import importlib.util\nassert importlib.util.find_spec("wattloop.compat.zeus_huggingface") is not None'
+        'import importlib.util\nassert importlib.util.find_spec("wattloop_research.training.zeus_huggingface")'
     ),
     "OptimumSelector, Energy, Time": Elsewhere(
-        "tests/client/compat/test_zeus_power_limit.py::test_the_selectors_choose_what_those_of_zeus_choose"
+        "tests/research/training/test_zeus_power_limit.py::test_the_selectors_choose_what_those_of_zeus_choose"
     ),
     "Ready, Warmup": NOT_NEEDED,
     "zeus.callback: Callback": python("from wattloop.compat.zeus import Callback\nCallback().on_train_begin()"),
@@ -164,7 +164,7 @@ ZEUS: dict[str, Way] = {
         "tests/client/pipeline/test_local_profile.py::test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it"
     ),
     "zeus.optimizer.pipeline_frequency.frequency_controller": Elsewhere(
-        "tests/client/pipeline/test_plan_series.py::"
+        "tests/research/training/test_plan_folder.py::"
         "test_all_plans_of_a_folder_run_in_order_with_a_dump_each_and_then_the_training_ends"
     ),
     "zeus._legacy.simulate": FORMATS,

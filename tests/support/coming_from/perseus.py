@@ -5,12 +5,11 @@ from support.coming_from.ways import Elsewhere, Reason, Way, commands, job, pyth
 PLAN = "plan --profile @profile.csv --stages 2 --microbatches 2"
 EVALUATE = "pipeline evaluate @data --output @evaluation"
 SERIES = Elsewhere(
-    "tests/client/pipeline/test_plan_series.py::"
+    "tests/research/training/test_plan_folder.py::"
     "test_all_plans_of_a_folder_run_in_order_with_a_dump_each_and_then_the_training_ends"
 )
 BASELINE = Elsewhere(
-    "tests/client/pipeline/test_limit_baseline.py::"
-    "test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training"
+    "tests/research/training/test_baseline.py::test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training"
 )
 BY_HAND = Elsewhere(
     "tests/client/pipeline/test_local_profile.py::test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it"
@@ -41,7 +40,7 @@ WAYS: dict[str, Way] = {
     "evaluation.ipynb, figure 9": commands(EVALUATE, makes=("evaluation/frontier-*.png",)),
     "plot.DATA": commands("pipeline evaluate @data"),
     "plot.Workload, the name of an experiment": python(
-        "from wattloop.pipeline.experiment_name import parse_experiment_name\n"
+        "from wattloop_research.training.experiment_name import parse_experiment_name\n"
         'found = parse_experiment_name("framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+scheduler")\n'
         "assert (found.workload.ranks, found.workload.microbatches) == (4, 128)"
     ),

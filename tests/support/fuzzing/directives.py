@@ -14,10 +14,9 @@ from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import CLOCKS, rank_registration
 from wattloop.energy.energy_timeline import CounterEdge
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.directives import AllowedClocks, DirectiveState
+from wattloop.pipeline.directives import AllowedClocks, ClockChoice, DirectiveState
 from wattloop.pipeline.free_iterations import FreeIterations
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.pipeline_meter import PipelineMeter
 from wattloop.pipeline.plan_messages import (

@@ -13,13 +13,11 @@ from pathlib import Path
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import instructions_of
 from wattloop.errors import InputError, UsageError
-from wattloop.pipeline.clock_choice import ClockChoice
-from wattloop.pipeline.directives import DirectiveState
+from wattloop.pipeline.directives import ClockChoice, DirectiveState, LocalDirective
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.instruction_scope import InstructionSequence
 from wattloop.pipeline.pipeline_place import pipeline_place
-from wattloop.pipeline.plan_literals import parse_literal
-from wattloop.pipeline.rank_plan_file import given_plan
+from wattloop.pipeline.rank_plan_file import given_plan, plan_row, read_rows
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import evaluate
@@ -115,7 +113,7 @@ class PlanFileTarget:
 
     def _check_plan(self, data: bytes) -> None:
         with contextlib.suppress(UnicodeDecodeError):
-            _check_literal(data.decode())
+            _check_rows(self._file, data.decode())
         for problem in self._problems:
             with _refusals():
                 rows = read_plan(self._file, self._graph, problem.profile.knobs)
@@ -136,8 +134,9 @@ class PlanFileTarget:
     def _check_rank(self, stage: int) -> None:
         row, gpu_product = given_plan(self._file, pipeline_place(stage=stage, stages=STAGES), "")
         sequence = InstructionSequence([Instruction.of(text) for text in instructions_of(stage)])
-        choice = ClockChoice(DirectiveState(), sequence, lambda *_: None)
-        choice.give_plan(row, gpu_product)
+        state = DirectiveState()
+        choice = ClockChoice(state, sequence, lambda *_: None)
+        state.receive(LocalDirective.of_plan(1, 0, row, gpu_product))
         chosen = choice.clocks_of(0, "")
         if chosen.megahertz or not chosen.refusal:
             raise DefectError(f"a rank without GPUs that holds {chosen}")
@@ -177,10 +176,10 @@ def _refusals() -> Iterator[None]:
             raise DefectError(f"a refusal of {len(line)} characters: {line[:200]!r}") from error
 
 
-def _check_literal(text: str) -> None:
-    """Check that a plan that is read has the value that it has in Python."""
+def _check_rows(path: Path, text: str) -> None:
+    """Check that a plan that is read has the rows that it has in Python."""
     try:
-        found = parse_literal(text, "plan")
+        found = [plan_row(row, "plan") for row in read_rows(path)[0]]
     except InputError:
         return
     if len(text) > MAX_COMPARED_CHARACTERS:
@@ -188,9 +187,9 @@ def _check_literal(text: str) -> None:
     try:
         expected = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        # Python refuses what this parser takes, such as 007 or an indented line.
+        # Python refuses what this parser takes, such as an indented line.
         return
-    if repr(found) != repr(expected):
+    if repr(found) != repr([plan_row(row, "plan") for row in expected]):
         raise DefectError(f"{text!r:.200} is {found!r:.200}, expected {expected!r:.200}")
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvml_simulator import Machine, model_named
-from wattloop.pipeline import Pipeline
-from wattloop.pipeline.run_series import PlansCompleted
+from wattloop.pipeline import Pipeline, PlansCompleted
 
 STAGES, MICROBATCHES = 2, 4
 FORWARD_SECONDS = {0: 0.02, 1: 0.012}
@@ -15,9 +14,23 @@ SPEED = model_named("A100").teraflops_per_second
 
 
 class Stages:
-    """Two ranks in two threads, which send each other activations and gradients."""
+    """Two ranks in two threads, which send each other activations and gradients.
 
-    def __init__(self, machine: Machine, environment: Mapping[str, str], **options: Any) -> None:
+    Args:
+        machine: Has their GPUs.
+        environment: The variables that they read.
+        plan: Makes what sets the clocks of one rank; default: nothing.
+        options: Arguments of their pipelines.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        environment: Mapping[str, str],
+        plan: Callable[[], Any] = lambda: None,
+        **options: Any,
+    ) -> None:
+        self._plan = plan
         self._machine = machine
         self._environment = environment
         self._options = options
@@ -72,6 +85,7 @@ class Stages:
                 microbatches=MICROBATCHES,
                 gpus=[stage],
                 environment=self._environment,
+                plan=self._plan(),
                 **self._options,
             ) as pipeline:
                 while True:

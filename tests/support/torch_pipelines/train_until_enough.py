@@ -22,8 +22,8 @@ import nvml_simulator
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.clock_profiling import Profiling
+from wattloop.pipeline.iteration_energy import PlanComparison
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement, RankReport
 
 ENOUGH = "trained-enough"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import Row, read_table
-from wattloop.pipeline.experiment_name import EXPECTED_NAME, ExperimentName, PipelineWorkload, parse_experiment_name
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_research.frequency.evaluation.measured_savings import MeasuredPoint
 from wattloop_research.frequency.files.recorded_run_file import (
@@ -27,6 +26,12 @@ from wattloop_research.frequency.files.recorded_run_file import (
     recorded_scheduler,
 )
 from wattloop_research.frequency.recorded_runs import RunSummary, run_summary
+from wattloop_research.training.experiment_name import (
+    EXPECTED_NAME,
+    ExperimentName,
+    PipelineWorkload,
+    parse_experiment_name,
+)
 
 # Kinds of experiments, by the schedulers of the artifact. Those for data and tensor parallelism have a suffix.
 PLANS, ENVPIPE = "PointSolution", "EnvPipe"

@@ -13,12 +13,12 @@ from typing import Any
 from wattloop.errors import InputError
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
-from wattloop.pipeline.run_dump import WATTS
 from wattloop.wire.message_fields import shown
 from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement
 from wattloop_research.frequency.files.exported_instructions import measurement
 from wattloop_research.frequency.files.recorded_run_file import read_runs, read_settings
 from wattloop_research.frequency.recorded_runs import RankRecord, RecordedRun
+from wattloop_research.training.run_dump import WATTS
 
 # Times and energies of the repetitions at one (rank, stage, kind, clock).
 Repeated = dict[tuple[int, int, str, int], tuple[list[float], list[float]]]

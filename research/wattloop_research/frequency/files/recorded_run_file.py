@@ -20,13 +20,13 @@ import numpy as np
 from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
-from wattloop.pipeline.plan_series import WARM_UP_RUNS
-from wattloop.pipeline.run_series import MAX_SERIES_BYTES, SERIES_FILE
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_planner.frequency.pipeline.planning_problem import Floats
 from wattloop_research.frequency.files.plan_file import plan_file_name
 from wattloop_research.frequency.recorded_runs import RankRecord, RecordedRun, Repetitions
+from wattloop_research.training.plan_folder import WARM_UP_RUNS
+from wattloop_research.training.run_series import MAX_SERIES_BYTES, SERIES_FILE
 
 RUN_FILE = re.compile(r"(0|[1-9]\d{0,8})\.prof\.json")
 EXPECTED_LIST = "a list with one object per rank"

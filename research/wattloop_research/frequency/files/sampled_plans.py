@@ -9,8 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.files.reading import read_text
-from wattloop.pipeline.measurement_files import PLAN_FILE
-from wattloop.pipeline.rank_plan_file import MAX_FILE_BYTES
+from wattloop.pipeline.rank_plan_file import MAX_FILE_BYTES, PLAN_FILE
 
 
 def sample_plans(source: str | Path, target: str | Path, distance: int) -> tuple[int, int]:

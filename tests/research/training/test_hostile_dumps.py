@@ -11,7 +11,7 @@ import pytest
 from support.instruction_stream import RankOfPipeline, SyntheticGpu
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import Directive
-from wattloop.pipeline.run_dump import RunDump
+from wattloop_research.training.run_dump import RunDump
 
 RECORD = {
     "rank": 1,
@@ -28,8 +28,8 @@ def write_dumps(folder: Path) -> None:
     dump, gpu = RunDump(folder, 0, lambda number: number), SyntheticGpu(1)
     for number in range(2):
         dump.add(gpu.run(RankOfPipeline(microbatches=2), number, 0, directive=Directive()))
-    dump.collect(gpu.trace.now, lambda _begin, _end: 100.0)
-    dump.write(())
+    dump.collect(gpu.trace.now, lambda _begin, _end: 100.0, tuple)
+    dump.close((), None)
 
 
 def huge(path: Path) -> None:

@@ -19,13 +19,14 @@ from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.pipeline import Pipeline
 from wattloop_research.frequency.files.recorded_run_file import read_runs
+from wattloop_research.training import PlanFolder
 
 pytestmark = pytest.mark.long
 
 # Not in the order of their names: the index counts.
 PLANS = {"freqs_pipeline_00010.py": 1110, "freqs_pipeline_9.py": 1200, "freqs_pipeline_00002.py": 1305}
 IN_ORDER = [1305, 1200, 1110]
-NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
+NAMES = {"framework": "torch", "partition": "uniform", "microbatch_size": 2}
 FOLDER = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+PointSolution"
 
 
@@ -50,10 +51,14 @@ def test_all_plans_of_a_folder_run_in_order_with_a_dump_each_and_then_the_traini
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plans, dumps = plan_folder(tmp_path / "plans", "NVIDIA A100-SXM4-80GB"), tmp_path / "runs"
-    options: dict[str, Any] = {"plan": plans, "dumps": dumps, "plan_iterations": 3, "plans_then": "end", **NAMES}
+
+    def plan(iterations: int = 3) -> PlanFolder:
+        return PlanFolder(plans, iterations=iterations, then="end", **NAMES)
+
+    options: dict[str, Any] = {"dumps": dumps, "model": "gpt"}
     with simulated_node(STAGES, clock="wall") as node, caplog.at_level(logging.INFO, "wattloop"):
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        stages = Stages(node.gpus, environment, **options)
+        stages = Stages(node.gpus, environment, plan, **options)
         stages.train(1_000)
         # After the first iteration, two runs that warm up and three plans, each with one that is not measured.
         assert stages.iterations == 1 + 5 * 4
@@ -68,24 +73,23 @@ def test_all_plans_of_a_folder_run_in_order_with_a_dump_each_and_then_the_traini
         )
 
         # Another training with the same folders has nothing to do; a plan that a rank lacks runs again.
-        again = Stages(node.gpus, environment, **options)
+        again = Stages(node.gpus, environment, plan, **options)
         again.train(1_000)
         assert again.iterations == 0
         lost = dumps / FOLDER / "3.prof.json"
         entries = json.loads(lost.read_text())
         lost.write_text(json.dumps(entries[:1]))
         before = (dumps / FOLDER / "2.prof.json").read_bytes()
-        resumed = Stages(node.gpus, environment, **options)
+        resumed = Stages(node.gpus, environment, plan, **options)
         resumed.train(1_000)
         assert resumed.iterations == 1 + 3 * 4
     assert (dumps / FOLDER / "2.prof.json").read_bytes() == before
     assert [len(run.ranks) for run in read_runs(dumps / FOLDER)] == [STAGES] * 5
-    options["plan_iterations"] = 4
     with pytest.raises(UsageError, match="has runs of other plans, or of another number of iterations"):
-        started(tmp_path, options)
+        started({"plan": plan(4), **options})
 
 
-def started(tmp_path: Path, options: dict[str, Any]) -> None:
+def started(options: dict[str, Any]) -> None:
     with simulated_node(1, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
         Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, gpus=[0], environment=environment, **options).open()
@@ -93,10 +97,13 @@ def started(tmp_path: Path, options: dict[str, Any]) -> None:
 
 def test_the_best_plan_runs_after_the_last_one_on_all_ranks(tmp_path: Path) -> None:
     plans, dumps = plan_folder(tmp_path / "plans"), tmp_path / "runs"
-    options: dict[str, Any] = {"plan": plans, "dumps": dumps, "plan_iterations": 3, "plans_then": "best"}
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        stages = Stages(node.gpus, environment, **options)
+
+        def plan() -> PlanFolder:
+            return PlanFolder(plans, iterations=3, then="best")
+
+        stages = Stages(node.gpus, environment, plan, dumps=dumps)
         stages.train_until(
             lambda: stages.iterations > 26 and all(stages.clocks) and stages.clocks[0] == stages.clocks[1]
         )
@@ -105,7 +112,7 @@ def test_the_best_plan_runs_after_the_last_one_on_all_ranks(tmp_path: Path) -> N
         assert clocks_of(dumps)[best["run"]] == {clock}
         assert best["first_iteration"] > 25
         # When it is started again, it runs from the first iteration on.
-        restarted = Stages(node.gpus, environment, **options)
+        restarted = Stages(node.gpus, environment, plan, dumps=dumps)
         restarted.train(2)
         assert restarted.clocks == [(clock,) * (2 * MICROBATCHES)] * STAGES
 
@@ -114,7 +121,7 @@ def test_a_plan_of_another_gpu_is_neither_run_nor_dumped(tmp_path: Path, caplog:
     plans, dumps = plan_folder(tmp_path / "plans", "NVIDIA A40"), tmp_path / "runs"
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        stages = Stages(node.gpus, environment, plan=plans, dumps=dumps, plan_iterations=1, plans_then="end")
+        stages = Stages(node.gpus, environment, lambda: PlanFolder(plans, iterations=1, then="end"), dumps=dumps)
         stages.train(1_000)
     assert stages.iterations == 1 + 5 * 2
     assert not list(dumps.glob("*.prof.json"))
@@ -125,9 +132,8 @@ def test_without_an_agent_no_plan_runs_and_the_training_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plans = plan_folder(tmp_path / "plans", stages=1)
-    with Pipeline(
-        stage=0, stages=1, microbatches=1, environment={}, plan=plans, dumps=tmp_path / "runs", plans_then="end"
-    ) as pipeline:
+    plan = PlanFolder(plans, then="end")
+    with Pipeline(stage=0, stages=1, microbatches=1, environment={}, plan=plan, dumps=tmp_path / "runs") as pipeline:
         for _ in range(3):
             with pipeline.iteration(), pipeline.instruction("forward", microbatch=0):
                 pass
@@ -140,11 +146,10 @@ SERIES = """
 import pathlib, sys, time
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
+from wattloop_research.training import PlanFolder
 
-machine = Machine(sys.argv[1])
-with Pipeline(
-    stage=0, stages=1, microbatches=4, plan=sys.argv[2], dumps=sys.argv[3], plan_iterations=6, plans_then="end"
-) as pipeline:
+machine, plan = Machine(sys.argv[1]), PlanFolder(sys.argv[2], iterations=6, then="end")
+with Pipeline(stage=0, stages=1, microbatches=4, plan=plan, dumps=sys.argv[3]) as pipeline:
     while True:
         # The first iteration, and three runs of 7: two that warm up, and the first plan.
         is_killed = len(sys.argv) > 4 and pipeline.iterations == 1 + 3 * 7 + 3
@@ -199,10 +204,10 @@ def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"plan_iterations": 0}, "plan_iterations: found 0, expected a whole number from 1"),
-        ({"plans_then": "stop"}, "plans_then: found 'stop', expected one of free, best, end"),
+        ({"iterations": 0}, "iterations: found 0, expected a whole number from 1"),
+        ({"then": "stop"}, "then: found 'stop', expected one of free, best, end"),
         ({"dumps": None}, "dumps: missing; a folder of plans or a baseline is run to be measured"),
-        ({"partition": "uniform"}, "model, microbatch_size: missing, to name the folder"),
+        ({"partition": "uniform", "model": ""}, "model, microbatch_size: missing, to name the folder"),
         ({**NAMES, "model": "a+b"}, "expected texts without"),
         ({**NAMES, "partition": "a/b"}, "expected texts without"),
         (
@@ -212,20 +217,23 @@ def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> N
         ({**NAMES, "partition": "custom:1,4,9"}, "rising whole numbers from 0, such as custom:0,8,16"),
         ({**NAMES, "partition": "custom:0,9,4"}, "rising whole numbers from 0, such as custom:0,8,16"),
         ({**NAMES, "partition": "custom:0,,4"}, "rising whole numbers from 0, such as custom:0,8,16"),
-        ({"plan_gpu_product": "NVIDIA H200"}, "plan_gpu_product: found NVIDIA H200, expected NVIDIA A40"),
+        ({"gpu_product": "NVIDIA H200"}, "gpu_product: found NVIDIA H200, expected NVIDIA A40"),
     ],
 )
 def test_options_that_contradict_a_folder_of_plans_are_refused(
     tmp_path: Path, options: dict[str, Any], text: str
 ) -> None:
     plans = plan_folder(tmp_path / "plans", "NVIDIA A40")
+    of_pipeline = {"model": "gpt", "dumps": tmp_path / "runs"}
+    of_pipeline |= {name: options.pop(name) for name in [*of_pipeline] if name in options}
     with pytest.raises(UsageError, match=text):
         Pipeline(
             stage=0,
             stages=STAGES,
             microbatches=MICROBATCHES,
             environment={},
-            **{"plan": plans, "dumps": tmp_path / "runs"} | options,
+            plan=PlanFolder(plans, **options),
+            **of_pipeline,
         )
 
 
@@ -242,7 +250,7 @@ def test_the_folder_of_a_job_is_that_of_its_environment(tmp_path: Path, caplog: 
     assert f"the plans in {plans} do not run: this process may hold no clock of its GPUs" in caplog.messages
     for name, value, text in (
         ("WATTLOOP_PIPELINE_PLAN_ITERATIONS", "many", "found 'many', expected 1 to 1000000 iterations"),
-        ("WATTLOOP_PIPELINE_PLANS_THEN", "stop", "plans_then: found 'stop', expected one of free, best, end"),
+        ("WATTLOOP_PIPELINE_PLANS_THEN", "stop", "then: found 'stop', expected one of free, best, end"),
         ("WATTLOOP_PIPELINE_PLANS", str(tmp_path / "none"), "cannot read: No such file or directory"),
     ):
         with pytest.raises((InputError, UsageError, OperationError), match=text):
@@ -264,17 +272,16 @@ def test_a_folder_without_plans_or_with_plans_of_several_gpus_is_refused(tmp_pat
         Pipeline(plan=other, dumps=tmp_path / "runs", **options)
     (tmp_path / "file").write_text("")
     with pytest.raises(OperationError, match="cannot make the folder"):
-        started(tmp_path, {"plan": plan_folder(tmp_path / "third"), "dumps": tmp_path / "file" / "runs"})
+        started({"plan": plan_folder(tmp_path / "third"), "dumps": tmp_path / "file" / "runs"})
 
 
 def test_a_choice_of_another_form_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plans, dumps = plan_folder(tmp_path / "plans"), tmp_path / "runs"
-    options: dict[str, Any] = {"plan": plans, "dumps": dumps, "plan_iterations": 1, "plans_then": "best"}
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        Stages(node.gpus, environment, **(options | {"plans_then": "end"})).train(1_000)
+        Stages(node.gpus, environment, lambda: PlanFolder(plans, iterations=1, then="end"), dumps=dumps).train(1_000)
         (dumps / "best.json").write_text('{"run": 1, "first_iteration": 3}')
-        stages = Stages(node.gpus, environment, **options)
+        stages = Stages(node.gpus, environment, lambda: PlanFolder(plans, iterations=1, then="best"), dumps=dumps)
         with pytest.raises(AssertionError):
             stages.train(2)
     assert all("expected a run from 2 on" in str(error) for error in stages.errors if isinstance(error, InputError))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
-from wattloop.compat.zeus_power_limit import GlobalPowerLimitOptimizer, OptimumSelector
+from wattloop_research.training.zeus_power_limit import GlobalPowerLimitOptimizer, OptimumSelector
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments

@@ -1,8 +1,7 @@
 """Holds a power limit on the GPUs of a rank, and knows during which time it was in force.
 
-The agent restores a GPU when it restarts, and somebody else may set another limit, so a limit that was requested is
-not one that was in force. It is compared with what the GPUs have now every second: an iteration counts if it lies
-between the request and such a look, and the agent has not disconnected meanwhile.
+An iteration counts if it lies between the request and a later look at the GPUs' limits, of which there is one a second,
+and the agent has not disconnected meanwhile.
 """
 
 from __future__ import annotations

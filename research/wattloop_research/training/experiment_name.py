@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.pipeline_place import PipelinePlace
+from wattloop.pipeline.plan_source import PlannedRank
 from wattloop.printable import printable
 
 # A time stamp, which the server of the artifact writes first, may precede the name.
@@ -23,16 +23,6 @@ NAME = re.compile(
 # Layers by their numbers, as Merak and the artifact write them.
 CUSTOM_PARTITION = "custom:"
 EXPECTED_NAME = "framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+scheduler"
-
-
-@dataclass(frozen=True)
-class WorkloadNames:
-    """What a script states of its workload, beside the degrees: see `PipelineWorkload`; empty or 0: not stated."""
-
-    framework: str
-    model: str
-    partition: str
-    microbatch_size: int
 
 
 @dataclass(frozen=True)
@@ -110,45 +100,31 @@ def parse_experiment_name(name: str) -> ExperimentName | None:
     return ExperimentName(workload, match["scheduler"])
 
 
-def experiment_folder(
-    dumps: Path, place: PipelinePlace, microbatches: int, names: WorkloadNames, scheduler: str
-) -> Path:
+def experiment_folder(dumps: Path, rank: PlannedRank, names: tuple[str, str, int], scheduler: str) -> Path:
     """The folder of the dumps, with the name of the experiment if the script states its parts.
 
     Args:
         dumps: Folder of all dumps; or of this workload, if its name is that of an experiment without the scheduler.
-        place: The place of the rank, with the degrees.
-        microbatches: Microbatches of a pipeline in an iteration.
-        names: What the script states.
+        rank: The rank, with the degrees and the model.
+        names: What else the script states: framework, partition, and microbatch size; empty or 0: not stated.
         scheduler: What sets the clocks.
 
     Raises:
         UsageError: The script states only a part, a partition that does not divide the layers into the stages, or a
             text that cannot be part of the name.
-
-    Example:
-        >>> from wattloop.pipeline.pipeline_place import pipeline_place
-        >>> names = WorkloadNames("torch", "gpt", "uniform", 4)
-        >>> experiment_folder(Path("runs"), pipeline_place(stage=0, stages=2), 8, names, "PointSolution").name
-        'torch+gpt+uniform+dp1+pp2+tp1+mbs4+nmb8+PointSolution'
     """
-    if not names.partition and not names.microbatch_size:
+    framework, partition, microbatch_size = names
+    if not partition and not microbatch_size:
         named = dumps.with_name(f"{dumps.name}+{scheduler}") if dumps.name else dumps
         return dumps if parse_experiment_name(named.name) is None else named
-    missing = [name for name in ("model", "partition", "microbatch_size") if not getattr(names, name)]
+    stated = {"model": rank.model, "partition": partition, "microbatch_size": microbatch_size}
+    missing = [name for name, value in stated.items() if not value]
     if missing:
         raise UsageError(f"{', '.join(missing)}: missing, to name the folder of the dumps {EXPECTED_NAME}")
-    _check_partition(names.partition, place.pipeline_parallel)
-    workload = PipelineWorkload(
-        names.framework,
-        names.model,
-        names.partition,
-        place.data_parallel,
-        place.pipeline_parallel,
-        place.tensor_parallel,
-        names.microbatch_size,
-        microbatches,
-    )
+    place = rank.place
+    _check_partition(partition, place.pipeline_parallel)
+    degrees = place.data_parallel, place.pipeline_parallel, place.tensor_parallel
+    workload = PipelineWorkload(framework, rank.model, partition, *degrees, microbatch_size, rank.microbatches)
     name = ExperimentName(workload, scheduler)
     if "/" in name.text or parse_experiment_name(name.text) != name:
         raise UsageError(

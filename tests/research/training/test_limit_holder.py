@@ -14,7 +14,7 @@ from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop.gpus.agent_process import running_agent
-from wattloop.pipeline.limit_holder import LimitHolder
+from wattloop_research.training.limit_holder import LimitHolder
 
 
 class Seconds:

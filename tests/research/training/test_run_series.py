@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wattloop.pipeline.plan_series import PlanSeries
-from wattloop.pipeline.rank_plan_file import PlannedInstruction
+from wattloop.pipeline.pipeline_place import pipeline_place
+from wattloop_research.training.run_series import RunSeries, SeriesRun
 
 ENTRY = {
     "rank": 0,
@@ -24,8 +24,8 @@ ENTRY = {
 def test_the_run_that_plans_are_compared_with_is_repeated_like_a_plan(
     tmp_path: Path, dumped: tuple[int, ...], remaining: tuple[int, ...]
 ) -> None:
-    row = (PlannedInstruction("forward", 1200),)
-    series = PlanSeries(1, "best", tmp_path, (Path("1.py"), Path("2.py")), (row, row), "", "digest")
     for run in dumped:
         (tmp_path / f"{run}.prof.json").write_text(json.dumps([ENTRY]))
-    assert series.remaining(tmp_path, 1) == remaining
+    place, runs = pipeline_place(stage=0, stages=1), [SeriesRun(f"run {number}") for number in range(4)]
+    series = RunSeries(tmp_path, place, runs, warm_ups=2, kind="plans", settings={}, iterations=1)
+    assert series.remaining == remaining

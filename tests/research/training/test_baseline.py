@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -18,18 +19,17 @@ from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.gpus.agent import AgentConnection, GpuDescription, PowerLimits
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
-from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.limit_baseline import LimitBaseline
-from wattloop.pipeline.limit_holder import LimitHolder
-from wattloop.pipeline.limit_series import BaselineOptions, LimitSeries, global_limits, stage_series
 from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_messages import Directive
+from wattloop.pipeline.plan_source import PlannedRank
+from wattloop.wire.environment import RunEnvironment
 from wattloop_research.frequency.files.recorded_run_file import read_runs
+from wattloop_research.training import LimitBaseline
+from wattloop_research.training.baseline import global_limits, stage_limits
 
-NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
+NAMES = {"framework": "torch", "partition": "uniform", "microbatch_size": 2}
 GLOBAL = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+ZeusGlobalPowerLimit"
 PER_STAGE = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+ZeusLocalPowerState"
 # The simulated A100 draws about 300 W in these instructions.
@@ -54,18 +54,15 @@ def test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     dumps = tmp_path / "runs"
-    options: dict[str, Any] = {
-        "baseline": "zeus-per-stage",
-        "baseline_limits": LIMITS,
-        "dumps": dumps,
-        "plan_iterations": 3,
-        "plans_then": "end",
-        **NAMES,
-    }
+
+    def plan() -> LimitBaseline:
+        return LimitBaseline("zeus-per-stage", LIMITS, iterations=3, then="end", **NAMES)
+
+    options: dict[str, Any] = {"dumps": dumps, "model": "gpt"}
     with simulated_node(STAGES, clock="wall") as node, caplog.at_level(logging.INFO, "wattloop"):
         before = in_force(node)
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
-        stages = Stages(node.gpus, environment, **options)
+        stages = Stages(node.gpus, environment, plan, **options)
         stages.train(1_000)
         assert stages.iterations < 1_000
         assert in_force(node) == before
@@ -87,14 +84,14 @@ def test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training(
         lost = dumps / PER_STAGE / "2.prof.json"
         lost.write_text(json.dumps(json.loads(lost.read_text())[:1]))
         kept = (dumps / PER_STAGE / "3.prof.json").read_bytes()
-        again = Stages(node.gpus, environment, **options)
+        again = Stages(node.gpus, environment, plan, **options)
         again.train(1_000)
         # Iteration 0, the run that warms up, and run 2.
         assert again.iterations == 1 + 2 * 4
         assert (dumps / PER_STAGE / "3.prof.json").read_bytes() == kept
         assert len(json.loads(lost.read_text())) == STAGES
         with pytest.raises(UsageError, match="has runs of other power limits, or of another number of iterations"):
-            opened(node, **options | {"baseline_limits": [400, 300]})
+            opened(node, plan=LimitBaseline("zeus-per-stage", [400, 300], iterations=3, **NAMES), **options)
 
 
 def opened(node: SimulatedNode, **options: Any) -> None:
@@ -107,12 +104,10 @@ import sys
 import threading
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
+from wattloop_research.training import LimitBaseline
 
-machine = Machine(sys.argv[1])
-with Pipeline(
-    stage=0, stages=1, microbatches=4, baseline="zeus-per-stage", baseline_limits=[400, 200], dumps=sys.argv[2],
-    plan_iterations=15, plans_then="end",
-) as pipeline:
+machine, plan = Machine(sys.argv[1]), LimitBaseline("zeus-per-stage", [400, 200], iterations=15, then="end")
+with Pipeline(stage=0, stages=1, microbatches=4, plan=plan, dumps=sys.argv[2]) as pipeline:
     while True:
         with pipeline.iteration():
             for kind, work in (("forward", 4.0), ("backward", 8.0)):
@@ -148,35 +143,54 @@ def test_a_training_that_is_killed_leaves_no_limit_and_goes_on_at_the_next_run(t
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"baseline": "zeus"}, "baseline: found 'zeus', expected one of zeus-global, zeus-per-stage"),
-        ({"baseline_limits": 0}, "baseline_limits: found 0, expected a step in watts, or 1 to 100 different limits"),
-        ({"baseline_limits": [300, 300]}, "expected a step in watts, or 1 to 100 different limits, in whole watts"),
-        ({"plans_then": "best"}, "plans_then: found 'best', expected one of free, end"),
-        ({"plan_iterations": 0}, "plan_iterations: found 0, expected a whole number from 1"),
-        ({"dumps": None}, "dumps: missing; a folder of plans or a baseline is run to be measured"),
-        ({"plan": [900]}, "plan: found together with baseline, expected one of them: a power limit changes the clocks"),
-        ({"profile": "profile.csv"}, "profile: found together with baseline"),
-        ({"environment": {"WATTLOOP_PIPELINE_PLANS": "plans"}}, "plan: found together with baseline"),
-        ({"environment": {"WATTLOOP_POWER_LIMIT_WATTS": "300"}}, "found in a job that sets power limits itself"),
+        ({"method": "zeus"}, "baseline: found 'zeus', expected one of zeus-global, zeus-per-stage"),
+        ({"limits": 0}, "limits: found 0, expected a step in watts, or 1 to 100 different limits"),
+        ({"limits": [300, 300]}, "expected a step in watts, or 1 to 100 different limits, in whole watts"),
+        ({"then": "best"}, "then: found 'best', expected one of free, end"),
+        ({"iterations": 0}, "iterations: found 0, expected a whole number from 1"),
     ],
 )
-def test_options_that_contradict_a_baseline_are_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:
-    given: dict[str, Any] = {"baseline": "zeus-global", "dumps": tmp_path / "runs", "environment": {}} | options
+def test_arguments_of_no_baseline_are_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        LimitBaseline(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"dumps": None, "plan": LimitBaseline()},
+            "dumps: missing; a folder of plans or a baseline is run to be measured",
+        ),
+        (
+            {"environment": {"WATTLOOP_PIPELINE_PLANS": "plans", "WATTLOOP_PIPELINE_BASELINE": "zeus-global"}},
+            "found together with WATTLOOP_PIPELINE_BASELINE, expected one of them: a power limit changes the clocks",
+        ),
+        (
+            {"environment": {"WATTLOOP_POWER_LIMIT_WATTS": "300"}, "plan": LimitBaseline()},
+            "found in a job that sets power limits itself",
+        ),
+    ],
+)
+def test_what_contradicts_a_baseline_is_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {"dumps": tmp_path / "runs", "environment": {}} | options
     with pytest.raises(UsageError, match=text):
         Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, **given)
 
 
 def test_without_an_agent_or_outside_of_the_gpus_range_a_baseline_is_refused(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"baseline": "zeus-global", "dumps": tmp_path / "runs"}
-    pipeline = Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, environment={}, **options)
+    dumps = tmp_path / "runs"
+    pipeline = Pipeline(
+        stage=0, stages=STAGES, microbatches=MICROBATCHES, environment={}, plan=LimitBaseline(), dumps=dumps
+    )
     with pytest.raises(OperationError, match="no agent offers a GPU to this process; start wattloop agent"):
         pipeline.open()
     with simulated_node(1, clock="wall") as node:
         with pytest.raises(UsageError, match="found 500 W, expected 100 to 400 W, as NVIDIA A100-SXM4-80GB and the"):
-            opened(node, **options, baseline_limits=[500, 300])
+            opened(node, plan=LimitBaseline(limits=[500, 300]), dumps=dumps)
         (tmp_path / "file").write_text("")
         with pytest.raises(OperationError, match="cannot make the folder"):
-            opened(node, **options | {"dumps": tmp_path / "file"})
+            opened(node, plan=LimitBaseline(), dumps=tmp_path / "file")
         assert in_force(node) == [400]
 
 
@@ -206,33 +220,27 @@ def test_the_baseline_of_a_job_is_that_of_its_environment(tmp_path: Path) -> Non
 
 
 def test_dumps_of_a_rank_without_forwards_balance_no_stages(tmp_path: Path) -> None:
-    folder = tmp_path / "ZeusGlobalPowerLimit"
-    series = LimitSeries(1, "end", ((300,),))
-    assert series.remaining(folder, 1) == (0, 1)
     entry = {"rank": 0, "iter_time": [1.0], "iter_energy": [1.0], "time_breakdown": {}, "energy_breakdown": {}}
-    (folder / "1.prof.json").write_text(json.dumps([entry | {"iterations": [1]}]))
+    (tmp_path / "1.prof.json").write_text(json.dumps([entry | {"iterations": [1]}]))
     with pytest.raises(InputError, match="found no forward of rank 0"):
-        stage_series(series, folder, (0,))
-    (folder / "1.sched.json").write_text('[{"rank": 0, "instructions": ["forward"]}]')
+        stage_limits([(300,)], tmp_path, (0,))
+    (tmp_path / "1.sched.json").write_text('[{"rank": 0, "instructions": ["forward"]}]')
     with pytest.raises(InputError, match="expected instructions kind:stage:microbatch of each rank"):
-        stage_series(series, folder, (0,))
+        stage_limits([(300,)], tmp_path, (0,))
 
 
 def test_without_the_runs_of_all_ranks_no_limits_of_stages_are_chosen_and_the_training_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattloop.pipeline.limit_baseline.DUMP_SECONDS", 4.0)
+    monkeypatch.setattr("wattloop_research.training.baseline.DUMP_SECONDS", 4.0)
     everyone = tmp_path / "ZeusGlobalPowerLimit"
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
         stages = Stages(
             node.gpus,
             environment,
-            baseline="zeus-per-stage",
-            baseline_limits=[400, 300],
+            lambda: LimitBaseline("zeus-per-stage", [400, 300], iterations=2, then="end"),
             dumps=tmp_path,
-            plan_iterations=2,
-            plans_then="end",
         )
 
         def lose_the_first_run() -> bool:
@@ -251,37 +259,41 @@ def test_without_the_runs_of_all_ranks_no_limits_of_stages_are_chosen_and_the_tr
 def test_a_rank_that_cannot_read_the_dumps_begins_with_the_stages_once_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folders = {"zeus-global": tmp_path / "global", "zeus-per-stage": tmp_path / "stages"}
-    series, state = LimitSeries(1, "end", ((300,),)), DirectiveState()
-    everyone = folders["zeus-global"]
-    series.remaining(everyone, STAGES)
-    record = {"iter_time": [1.0], "iter_energy": [1.0], "time_breakdown": {"forward": [[0.5]]}, "energy_breakdown": {}}
-    entries = [{"rank": rank, **record, "iterations": [1]} for rank in range(STAGES)]
-    (everyone / "1.prof.json").write_text(json.dumps(entries))
-    (everyone / "stages.json").write_text('{"first_iteration": 20, "missing": []}')
-    baseline: Any = LimitBaseline(
-        BaselineOptions("zeus-per-stage", [300], 1, "end"),
-        pipeline_place(stage=1, stages=STAGES),
-        ClockChoice(state, InstructionSequence(), lambda _directive, _iteration: None),
-        state,
-        folders=folders,
-        agent_socket="",
-    )
-    baseline._held = LimitHolder(AgentConnection(tmp_path / "agent.sock"), [])
-    latest = IterationRecord(10, Directive(), (), (), 0.0, 1.0, array("d"))
-    instructions = everyone / "1.sched.json"
-    for found in ("{}", "[]"):
-        instructions.write_text(found)
-        assert baseline._next_dump(series, latest) is None
-        assert baseline._next_dump(series, latest) is None
-        # The others go on, and would wait for a rank that ends.
-        assert baseline.end_iteration is None
-    assert [str(instructions) in caplog.messages[0], len(caplog.messages)] == [True, 2]
-    given = [{"rank": rank, "instructions": [f"forward:{rank}:0"]} for rank in range(STAGES)]
-    instructions.write_text(json.dumps(given))
-    assert baseline._next_dump(series, latest) is not None
-    # Two runs of two iterations.
-    assert baseline.end_iteration == 24
+    everyone = tmp_path / "ZeusGlobalPowerLimit"
+    with simulated_node(1) as node:
+        with AgentConnection(node.socket) as agent:
+            gpus = agent.gpus()
+        environment = RunEnvironment.read({"WATTLOOP_AGENT_SOCKET": str(node.socket)})
+        place = pipeline_place(stage=1, stages=STAGES)
+        baseline = LimitBaseline("zeus-per-stage", [300], iterations=1, then="end")
+        baseline.prepare(PlannedRank(place, MICROBATCHES, "1F1B", "", tmp_path, environment, DirectiveState()))
+        baseline.begin(gpus)
+        record = {
+            "iter_time": [1.0],
+            "iter_energy": [1.0],
+            "time_breakdown": {"forward": [[0.5]]},
+            "energy_breakdown": {},
+        }
+        entries = [{"rank": rank, **record, "iterations": [1]} for rank in range(STAGES)]
+        (everyone / "1.prof.json").write_text(json.dumps(entries))
+        (everyone / "stages.json").write_text('{"first_iteration": 20, "missing": []}')
+        baseline.add(IterationRecord(10, Directive(), (), (), 0.0, 1.0, array("d")))
+        instructions = everyone / "1.sched.json"
+
+        def collect() -> int | None:
+            baseline.collect(math.inf, lambda _begin, _end: None, tuple)
+            return baseline.end_iteration
+
+        for found in ("{}", "[]"):
+            instructions.write_text(found)
+            # The others go on, and would wait for a rank that ends.
+            assert [collect(), collect()] == [None, None]
+        assert [str(instructions) in caplog.messages[0], len(caplog.messages)] == [True, 2]
+        given = [{"rank": rank, "instructions": [f"forward:{rank}:0"]} for rank in range(STAGES)]
+        instructions.write_text(json.dumps(given))
+        # Two runs of two iterations.
+        assert collect() == 24
+        baseline.release()
 
 
 @pytest.mark.parametrize(
@@ -289,8 +301,8 @@ def test_a_rank_that_cannot_read_the_dumps_begins_with_the_stages_once_it_can(
     [
         (None, 25, "this process may hold no power limit on NVIDIA A40: the device or a policy forbids it"),
         ((250.5, 251.5), 25, None),
-        ((250.25, 250.75), 25, "baseline_limits: found 0 limits, expected 250.25 to 250.75 W"),
-        ((100.0, 300.0), 1, "baseline_limits: found 201 limits, expected 100 to 300 W"),
+        ((250.25, 250.75), 25, "limits: found 0 limits, expected 250.25 to 250.75 W"),
+        ((100.0, 300.0), 1, "limits: found 201 limits, expected 100 to 300 W"),
     ],
 )
 def test_the_limits_are_within_the_range_that_device_and_policies_allow(

@@ -18,9 +18,13 @@ from hypothesis import strategies as st
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from wattloop.compat import zeus as compat
-from wattloop.compat.zeus_power_limit import OptimizerArgumentError, PowerLimitNotHeldError, zeus_measurements
 from wattloop.errors import InputError
 from wattloop.gpus.agent import SOCKET_VARIABLE
+from wattloop_research.training.zeus_power_limit import (
+    OptimizerArgumentError,
+    PowerLimitNotHeldError,
+    zeus_measurements,
+)
 
 PROFILE = {
     "measurements": [{"power_limit": watts, "energy": 900.0 + watts, "time": 40 / watts} for watts in (400, 100)]

@@ -1,10 +1,6 @@
-"""Writes ``N.prof.json`` and ``N.sched.json``: what each rank of a pipeline measured under plan N.
+"""Writes ``N.prof.json`` and ``N.sched.json``: what each rank of a pipeline measured under plan N, in Perseus' form.
 
-The form is that of Perseus' artifact, which ``wattloop pipeline analyze`` reads: a list with one object per
-rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), ``time_breakdown`` and ``energy_breakdown``, which give
-a list of repetitions per iteration for each instruction. ``iterations`` is an addition: their numbers, by
-which the records of ranks are joined. N.sched.json has the clocks of each rank: ``rank``, ``power_states``, and
-in addition the ``instructions`` that have them. Under a power limit, they are watts, and ``unit`` says so.
+Additions are ``iterations``, by which the records of ranks are joined, ``instructions``, and ``unit`` of limits.
 """
 
 from __future__ import annotations
@@ -21,10 +17,13 @@ from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.activities import Activity, instruction_spans
+from wattloop.pipeline.directives import LocalDirective
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import InstructionMeasurement
+from wattloop.pipeline.plan_source import Recorder
+from wattloop.pipeline.rank_plan_file import PLAN_FILE, Plan
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
 
@@ -41,13 +40,17 @@ WATTS = "W"
 Entry = dict[str, Any]
 
 
-class RunDump:
+class RunDump(Recorder):
     """The records of one rank, by run.
 
     Args:
         folder: Where to write; made if it is missing.
         rank: The rank.
         number_of: Number of the run under a directive.
+
+    Attributes:
+        records: The iterations of each run with their energies.
+        pending: Those whose energy is not looked up yet.
 
     Raises:
         OperationError: The folder cannot be made.
@@ -58,77 +61,78 @@ class RunDump:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OperationError(f"{folder}: cannot make the folder: {error.strerror}") from error
-        self._folder = folder
-        self._rank = rank
-        self._number_of = number_of
-        self._runs: dict[int, list[tuple[IterationRecord, float]]] = {}
-        self._pending: list[IterationRecord] = []
+        self.folder = folder
+        self.rank = rank
+        self.number_of = number_of
+        self.records: dict[int, list[tuple[IterationRecord, float]]] = {}
+        self.pending: list[IterationRecord] = []
         self._times = 0
 
+    @classmethod
+    def of_plan(cls, folder: Path, rank: int, plan: Plan | None) -> RunDump:
+        """A run for each directive; see `run_number`."""
+        return cls(folder, rank, run_number(plan))
+
     def add(self, record: IterationRecord) -> None:
-        """Keep an iteration."""
+        """See `Recorder`."""
         if self._times + len(record.instructions) > MAX_TIMES:
             if self._times < MAX_TIMES:
                 logger.warning("the dump of this run has %d times; later iterations are left out", self._times)
                 self._times = MAX_TIMES
             return
         self._times += len(record.instructions)
-        self._pending.append(record)
+        self.pending.append(record)
 
-    def collect(self, before_seconds: float, joules_between: JoulesBetween) -> None:
-        """Look up the energy of the iterations that end before a moment; without it, an iteration is left out."""
-        while self._pending and self._pending[0].end_seconds <= before_seconds:
-            record = self._pending.pop(0)
+    def collect(
+        self,
+        before_seconds: float,
+        joules_between: JoulesBetween,
+        measurements: Callable[[], Sequence[InstructionMeasurement]],  # noqa: ARG002 - it writes at the end
+    ) -> None:
+        """See `Recorder`; an iteration whose energy is not known is left out."""
+        while self.pending and self.pending[0].end_seconds <= before_seconds:
+            record = self.pending.pop(0)
             joules = joules_between(record.begin_seconds, record.end_seconds)
             if joules is not None:
-                self._runs.setdefault(self._number_of(record.directive.number), []).append((record, joules))
+                self.records.setdefault(self.number_of(record.directive.number), []).append((record, joules))
 
-    def write(self, measurements: Sequence[InstructionMeasurement]) -> None:
-        """Write all runs, joined with the records of the other ranks.
+    def close(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:  # noqa: ARG002
+        """See `Recorder`."""
+        for number in self.records:
+            self.write_run(number, measurements)
+
+    def write_run(self, number: int, measurements: Sequence[InstructionMeasurement]) -> None:
+        """Write a run, joined with the records of the other ranks.
 
         A file that cannot be joined or written is left as it is, with a warning.
 
         Args:
+            number: Its number.
             measurements: Their energy and time give the power of an instruction.
         """
-        for number in self._runs:
-            self._write_run(number, measurements)
-
-    def write_complete(self, measurements: Callable[[], Sequence[InstructionMeasurement]]) -> None:
-        """Write the runs that will not change: none, unless a series of plans says where a run ends."""
-
-    def states(self, record: IterationRecord) -> Entry:
-        """The settings of the instructions in the run of an iteration, as N.sched.json has them."""
-        return {"power_states": list(record.clocks_megahertz)}
-
-    def _write_run(self, number: int, measurements: Sequence[InstructionMeasurement]) -> None:
         watts = {
             Activity(each.kind, each.stage, each.megahertz): each.energy_joules / each.time_seconds
             for each in measurements
             if each.energy_joules is not None
         }
-        records = self._runs[number]
+        records = self.records[number]
         last = records[-1][0]
-        clocks = {
-            "rank": self._rank,
-            **self.states(last),
-            "instructions": [each.text for each in last.instructions],
-        }
+        clocks = {"rank": self.rank, **_states(last), "instructions": [each.text for each in last.instructions]}
         try:
             # In this order: who finds a rank in the records of a run reads its instructions, too.
             self._join(f"{number}.sched.json", clocks, joined=False)
-            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
+            self._join(f"{number}.prof.json", _entry(self.rank, records, watts), joined=True)
         except (InputError, OperationError) as error:
             logger.warning("run %d of this rank is not in the dumps: %s", number, error)
 
-    def _forget(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """Make room for later runs."""
-        self._times -= sum(len(record.instructions) for record, _ in self._runs.pop(number))
+        self._times -= sum(len(record.instructions) for record, _ in self.records.pop(number))
 
     def _join(self, name: str, entry: Entry, *, joined: bool) -> None:
-        path = self._folder / name
+        path = self.folder / name
         with locked(path):
-            others = [each for each in _entries(path) if each["rank"] != self._rank]
+            others = [each for each in _entries(path) if each["rank"] != self.rank]
             # Perseus' records have no numbers of iterations, and cannot be joined.
             known = (
                 [each for each in others if _is_record(each)] if joined else list(filter(None, map(_clocks, others)))
@@ -139,6 +143,23 @@ class RunDump:
             with open_atomic(path) as stream:
                 written = [{key: each[key] for key in entry if key in each} for each in entries]
                 json.dump(written, stream, allow_nan=False)
+
+
+def run_number(plan: Plan | None) -> Callable[[int], int]:
+    """The number of the run under a directive, by which its dumps are named.
+
+    Free clocks are run 0. A plan file ``freqs_pipeline_00016.py`` is run 17, so that plan 0 differs from free
+    clocks. Another plan of a script is run 1, and a plan of the operator has its directive's number.
+
+    Example:
+        >>> run_number("plans/freqs_pipeline_00016.py")(1), run_number([1410, 1200])(1), run_number(None)(5)
+        (17, 1, 5)
+        >>> run_number("plans/freqs_pipeline_00016.py")(0)
+        0
+    """
+    found = PLAN_FILE.fullmatch(Path(plan).name) if isinstance(plan, (str, Path)) else None
+    number = None if found is None else int(found[1]) + 1
+    return lambda directive: directive if number is None or directive == 0 else number
 
 
 def dumped_ranks(path: Path) -> dict[int, Entry]:
@@ -160,6 +181,14 @@ def dumped_instructions(path: Path) -> dict[int, tuple[Instruction, ...]]:
         return {each["rank"]: tuple(map(Instruction.of, each.get("instructions", ()))) for each in _entries(path)}
     except (TypeError, ValueError) as error:
         raise InputError(str(path), str(error)[:80], "instructions kind:stage:microbatch of each rank") from error
+
+
+def _states(record: IterationRecord) -> Entry:
+    """The settings of the instructions in the run of an iteration, as N.sched.json has them."""
+    directive = record.directive
+    if isinstance(directive, LocalDirective) and directive.limit_watts is not None:
+        return {"power_states": [directive.limit_watts] * len(record.instructions), "unit": WATTS}
+    return {"power_states": list(record.clocks_megahertz)}
 
 
 def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:
