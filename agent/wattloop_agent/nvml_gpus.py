@@ -26,7 +26,7 @@ from wattloop.gpus.nvml import (
     NvmlError,
     Session,
 )
-from wattloop.gpus.nvml.nvml_errors import nvml_error
+from wattloop.gpus.nvml.pynvml_binding import nvml_error
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.refusals import Reason, RequestError
 

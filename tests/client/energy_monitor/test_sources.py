@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.sampled_machine import SampledMachine
-from wattloop.energy_monitor.nvml_source import NvmlSource
-from wattloop.energy_monitor.sources import FirstAvailable
+from wattloop.energy_monitor.sources import FirstAvailable, NvmlSource
 from wattloop.errors import OperationError
 
 

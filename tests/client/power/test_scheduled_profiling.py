@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
+from wattloop.run.limit_choice import ScheduledProfiling
 from wattloop.wire.message_fields import MessageError
 from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 

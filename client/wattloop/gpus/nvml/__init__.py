@@ -1,7 +1,7 @@
 """A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
 
 from wattloop.gpus.nvml.gpu import EnergyCounters, Gpu, Session
-from wattloop.gpus.nvml.nvml_errors import (
+from wattloop.gpus.nvml.pynvml_binding import (
     GpuLost,
     GpuNotFound,
     InvalidArgument,
@@ -9,8 +9,9 @@ from wattloop.gpus.nvml.nvml_errors import (
     NoPermission,
     NotSupported,
     NvmlError,
+    driver_load,
+    lists_all_processes,
 )
-from wattloop.gpus.nvml.pynvml_binding import driver_load, lists_all_processes
 
 __all__ = [
     "EnergyCounters",

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from wattloop.gpus.nvml.nvml_errors import GpuNotFound, NotSupported, NvmlError
-from wattloop.gpus.nvml.pynvml_binding import invoke, simulated_clock_nanoseconds
+from wattloop.gpus.nvml.pynvml_binding import GpuNotFound, NotSupported, NvmlError, invoke, simulated_clock_nanoseconds
 
 _CLOCK_GRAPHICS = 0
 _FIELD_POWER_INSTANT = 186
