@@ -23,9 +23,8 @@ from pathlib import Path
 
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import PolicyCache, Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide

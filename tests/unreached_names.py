@@ -73,7 +73,6 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "*Formatter.format*",
         "*Formatter.process_log_record",
         "*Handler.emit",
-        "wattloop_operator.local.display:_FirstOfEach.filter",
     ),
     "urllib's handlers": ("wattloop.wire.operator_api:UnixHandler.http_open",),
     "http.server and socketserver": (

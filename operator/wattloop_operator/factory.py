@@ -24,14 +24,12 @@ from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
-from wattloop_operator.cluster.job_settings import JobSettings, ReportedObjects
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, WatchedKind, watched_kinds
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
+from wattloop_operator.cluster.reported_objects import ClusterNodePods, JobSettings, ReportedObjects
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.controller import Controller, LeaderState, RepeatedTask
 from wattloop_operator.controller.work_queue import WorkQueue
@@ -325,7 +323,7 @@ class Factory:
     def _output_task(
         self, api: ClusterApi, backend: ClusterBackend, synced: Callable[[], bool], *, reads_logs: bool
     ) -> RepeatedTask:
-        open_log = ClusterLogs(self.client).open if reads_logs else None
+        open_log = ClusterLogs(HttpTransport(self.client)).open if reads_logs else None
         rows = self.store.attempt_progress
         collector = OutputCollector(
             self.cache,

@@ -18,7 +18,7 @@ from support.control_plane.memory_cgroup import MemoryCgroup, memory_cgroup, mis
 from support.python_path import PYTHON_PATH
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator import memory_shares as shares
-from wattloop_operator.domain.policy_cache import MAX_CELLS
+from wattloop_operator.domain.snapshot import MAX_CELLS
 from wattloop_operator.http.http_service import MAX_CONCURRENCY
 from wattloop_operator.reconcile.pipeline.held_bytes import (
     BYTES_OF_CLOCK,

@@ -112,7 +112,6 @@ class ClusterApi:
     and `RejectedError` if it rejects the request.
 
     Args:
-        transport: Carries the requests.
         namespaces: The operator's namespaces; empty: all. Objects of other namespaces count as not
             found, without a request.
     """
@@ -241,11 +240,7 @@ class ClusterApi:
         return self._call(Request("GET", "/openid/v1/jwks", accept=KEY_SET)).get("keys") or ()
 
     def apply_status(
-        self,
-        resource: ResourceType,
-        body: Mapping[str, Any],
-        *,
-        field_manager: str = FIELD_MANAGER,
+        self, resource: ResourceType, body: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER
     ) -> Body:
         """Apply the status of an object by server-side apply, which removes fields that this manager no longer sets.
 
@@ -340,11 +335,7 @@ class ClusterApi:
 
 
 def _path(api_version: str, *parts: str) -> str:
-    """A path of an API version. Its parts may come from users, so none may lead elsewhere.
-
-    Raises:
-        RejectedError: A part is no name.
-    """
+    """A path of an API version. Its parts may come from users, so none may lead elsewhere."""
     group, _, version = api_version.rpartition("/")
     names = ("apis", group, version, *parts) if group else ("api", version, *parts)
     if not {"", ".", ".."}.isdisjoint(names):

@@ -23,13 +23,7 @@ from wattloop_operator.cluster.api import (
     RECURRING_TRAINING_JOBS,
     TRAINING_RECURRENCES,
 )
-from wattloop_operator.cluster.api_transport import (
-    METADATA_ONLY,
-    Request,
-    StatusError,
-    Transport,
-    UnavailableError,
-)
+from wattloop_operator.cluster.api_transport import METADATA_ONLY, Request, StatusError, Transport, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +61,9 @@ class ClusterAddress:
         if self.kubeconfig is not None and (kind := special_file_kind(self.kubeconfig)):
             raise UsageError(f"--kubeconfig: found {kind} at {self.kubeconfig}, expected a file")
         configuration = client.Configuration()
+        in_cluster = self.kubeconfig is None and not self.context and "KUBERNETES_SERVICE_HOST" in os.environ
         try:
-            if self._in_cluster():
+            if in_cluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             else:
                 config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -77,7 +72,10 @@ class ClusterAddress:
                     client_configuration=configuration,
                 )
         except KUBECONFIG_ERRORS as error:
-            raise self._usage_error(error) from error
+            if self.kubeconfig is not None and not self.kubeconfig.exists():
+                raise UsageError(f"--kubeconfig: there is no file {self.kubeconfig}") from error
+            remedy = "choose one with --kubeconfig FILE and --context NAME; in a pod the service account is used"
+            raise OperationError(f"no cluster: {kubeconfig_problem(error)}; {remedy}") from error
         configuration.connection_pool_maxsize = connections
         # An interrupted request is repeated by the next reconciliation, not here, and a refused one by `retrying`.
         configuration.retries = urllib3.Retry(
@@ -86,15 +84,6 @@ class ClusterAddress:
         api_client = client.ApiClient(configuration)
         api_client.user_agent = "wattloop-operator"
         return api_client
-
-    def _in_cluster(self) -> bool:
-        return self.kubeconfig is None and not self.context and "KUBERNETES_SERVICE_HOST" in os.environ
-
-    def _usage_error(self, error: Exception) -> Exception:
-        if self.kubeconfig is not None and not self.kubeconfig.exists():
-            return UsageError(f"--kubeconfig: there is no file {self.kubeconfig}")
-        remedy = "choose one with --kubeconfig FILE and --context NAME; in a pod the service account is used"
-        return OperationError(f"no cluster: {kubeconfig_problem(error)}; {remedy}")
 
 
 def kubeconfig_problem(error: Exception) -> str:
@@ -134,8 +123,7 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
     readable, problem = [], ""
     for namespace in namespaces:
         try:
-            _check_exists(transport, namespace)
-            _check_readable(transport, namespace)
+            _check_namespace(transport, namespace)
         except UnavailableError:
             raise
         except OperationError as error:
@@ -151,8 +139,7 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
 def is_readable(transport: Transport, namespace: str) -> bool:
     """Whether the operator may read Wattloop's kinds in a namespace; False if unreachable."""
     try:
-        _check_exists(transport, namespace)
-        _check_readable(transport, namespace)
+        _check_namespace(transport, namespace)
     except OperationError:
         return False
     return True
@@ -177,7 +164,7 @@ def _check_served(transport: Transport) -> None:
             )
 
 
-def _check_exists(transport: Transport, namespace: str) -> None:
+def _check_namespace(transport: Transport, namespace: str) -> None:
     try:
         transport(Request("GET", f"/api/v1/namespaces/{namespace}"))
     except StatusError as error:
@@ -186,6 +173,7 @@ def _check_exists(transport: Transport, namespace: str) -> None:
             raise OperationError(
                 f"there is no namespace {namespace}; create it, or take it from --namespaces"
             ) from error
+    _check_readable(transport, namespace)
 
 
 def _check_readable(transport: Transport, namespace: str) -> None:

@@ -79,7 +79,6 @@ class StatusError(Exception):
     Attributes:
         status: HTTP status.
         reason: Reason of the Kubernetes Status, such as NotFound or AlreadyExists.
-        message: Its message.
     """
 
     def __init__(self, request: Request, status: int, reason: str, message: str) -> None:
@@ -134,11 +133,7 @@ Read = TypeVar("Read")
 
 
 class HttpTransport:
-    """A transport over the official client. Thread-safe.
-
-    Args:
-        client: The client, with its credentials.
-    """
+    """A transport over the official client. Thread-safe."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -151,18 +146,18 @@ class HttpTransport:
             raise _status_error(request, response, data)
         return _object(request, data)
 
-    def watch(self, request: Request) -> Watch:
-        """Open a watch.
+    def watch(self, request: Request, silence_seconds: float = WATCH_SILENCE_SECONDS) -> Watch:
+        """Open a watch, or another response without an end, in which the server is silent for so long at most.
 
         Raises:
-            StatusError: The API server refuses it, with 410 if it no longer has the version.
+            StatusError: The API server refuses it, a watch with 410 if it no longer has the version.
             OperationError: As a `Transport`.
         """
 
         def opened(_: Request, response: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse | bytes:
             return response if response.status == 200 else _read(request, response)
 
-        response, found = self._send(request, (CONNECT_SECONDS, WATCH_SILENCE_SECONDS), opened)
+        response, found = self._send(request, (CONNECT_SECONDS, silence_seconds), opened)
         if isinstance(found, bytes):
             raise _status_error(request, response, found)
         return Watch(request, found)
@@ -173,11 +168,7 @@ class HttpTransport:
         timeout: float | tuple[float, float],
         read: Callable[[Request, urllib3.BaseHTTPResponse], Read],
     ) -> tuple[urllib3.BaseHTTPResponse, Read]:
-        """The response, and what is read of it.
-
-        Raises:
-            OperationError: There is no response, see `Transport`.
-        """
+        """The response, and what is read of it."""
         method, url, headers, body, _ = self._client.param_serialize(
             method=request.method,
             resource_path=request.path,
@@ -201,12 +192,7 @@ class HttpTransport:
 
 
 class Watch:
-    """The open response of a watch.
-
-    Args:
-        request: The request.
-        response: Its response.
-    """
+    """The open response of a watch."""
 
     def __init__(self, request: Request, response: urllib3.BaseHTTPResponse) -> None:
         self._request = request
@@ -219,14 +205,19 @@ class Watch:
             UnavailableError: The connection is interrupted, or silent for too long.
         """
         pending = bytearray()
+        for data in self.chunks():
+            pending += data
+            if b"\n" not in data and len(pending) <= MAX_LINE_BYTES:
+                continue
+            *lines, rest = bytes(pending).split(b"\n")
+            pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
+            yield from filter(None, lines)
+
+    def chunks(self) -> Iterator[bytes]:
+        """What arrives, as it arrives; see `lines`."""
         try:
             while data := self._response.read1(CHUNK_BYTES):
-                pending += data
-                if b"\n" not in data and len(pending) <= MAX_LINE_BYTES:
-                    continue
-                *lines, rest = bytes(pending).split(b"\n")
-                pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
-                yield from filter(None, lines)
+                yield data
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise UnavailableError(f"{self._request.path}: the watch is interrupted: {error}") from error
         finally:

@@ -70,7 +70,14 @@ def parse_response(data: bytes, part: Callable[[Any], Any] = lambda item: item) 
     Raises:
         UnreadableError: The text exceeds a bound, or is not JSON.
     """
-    return parse_list(data, part, lambda text: part(_item(text)))
+
+    def of_text(text: bytes) -> Any:
+        try:
+            return part(parse(text))
+        except UnreadableError:
+            return part(upper_levels(text))
+
+    return parse_list(data, part, of_text)
 
 
 def parse_list(data: bytes, of_item: Callable[[Any], Any], of_text: Callable[[bytes], Any]) -> Any:
@@ -112,7 +119,7 @@ def split_list(data: bytes) -> tuple[bytes, list[bytes]] | None:
         (b'{"items":[],"kind":"JobList"}', [b'{"a":[1]}', b'{}'])
     """
     start = data.find(_ITEMS) + len(_ITEMS)
-    if start < len(_ITEMS) or _depth(data[:start]) != 2:
+    if start < len(_ITEMS) or sum(int(changes.sum()) for _, changes in _depth_changes(data[:start])) != 2:
         return None
     items: list[bytes] = []
     end = start
@@ -159,10 +166,6 @@ def _deeper(data: bytes, levels: int) -> list[tuple[int, int]]:
     return [(start, end + 1) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _depth(data: bytes) -> int:
-    return sum(int(changes.sum()) for _, changes in _depth_changes(data))
-
-
 def _depth_changes(data: bytes) -> Iterator[tuple[int, NDArray[np.int8]]]:
     """How each byte changes the depth, by blocks with their starts; bytes of strings do not.
 
@@ -179,10 +182,3 @@ def _depth_changes(data: bytes) -> Iterator[tuple[int, NDArray[np.int8]]]:
         strings = (np.cumsum(block == _QUOTE, dtype=np.uint8) + np.uint8(in_string)) & 1
         yield start, np.where(strings, np.int8(0), changes_of_bytes[block])
         in_string = int(strings[-1])
-
-
-def _item(data: bytes) -> Any:
-    try:
-        return parse(data)
-    except UnreadableError:
-        return upper_levels(data)

@@ -80,9 +80,6 @@ class LeaseLock(BaseLock):
     """A lock whose holder leads, kept in a Lease.
 
     Args:
-        transport: Carries requests to the API server.
-        name: Name of the Lease.
-        namespace: Its namespace.
         identity: Name of this operator process.
         request_seconds: Timeout of a request.
         clock: Monotonic seconds.
@@ -258,11 +255,6 @@ class Election(LeaderElection):
     Nobody can acquire the Lease then. The operator does not act until it has renewed the Lease, and
     the lock raises LostLeadError if another operator has held it meanwhile. A candidate gives the holder
     the time of a lease after an outage, since nobody could renew the Lease during it.
-
-    Args:
-        lock: The Lease.
-        times: Times of the election.
-        work: What a leader does.
     """
 
     def __init__(self, lock: LeaseLock, times: ElectionTimes, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -292,12 +284,7 @@ class Election(LeaderElection):
 
 
 class Leadership:
-    """This operator's leadership.
-
-    Args:
-        lock: The Lease.
-        times: Times of the election.
-    """
+    """This operator's leadership."""
 
     def __init__(self, lock: LeaseLock, times: ElectionTimes) -> None:
         self._lock = lock

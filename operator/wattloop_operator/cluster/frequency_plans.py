@@ -7,7 +7,7 @@ rank changes nothing in the store; everything is written only if it differs from
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.frequency_plan import FrequencyPlan
-from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.cluster.api import (
@@ -39,6 +38,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, Pip
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
 from wattloop_operator.store.pipeline_store import Pipelines
+from wattloop_operator.workloads.ownership import controller_uid
 
 # A manager of its own: server-side apply keeps its fields apart from those of the controller and the reporting API.
 FIELD_MANAGER = "wattloop-frequency-plans"
@@ -139,7 +139,7 @@ class FrequencyPlanWriter:
             if status != plan.status:
                 body = self.api.apply_status(FREQUENCY_PLANS, status_to_apply(plan, status.to_wire()))
                 self.cache.put_plan(body)
-                plan = _read(body)
+                plan = FrequencyPlan.from_wire(body)
             written.plan = plan
         applied = applied_plan(state, "" if plan is None else plan.metadata.name)
         if not ended and applied not in (written.applied, recurrence.status.frequency_plan):
@@ -156,7 +156,7 @@ class FrequencyPlanWriter:
             # One that the cache lacks may have no room there.
             known = self.cache.plans.get((namespace, name))
             body = None if known is not None else self.api.find(FREQUENCY_PLANS, namespace, name)
-            return known.value if known is not None else None if body is None else _read(body)
+            return known.value if known is not None else None if body is None else FrequencyPlan.from_wire(body)
         digest = "" if state.frontier is None else state.frontier.profile_digest
         if written.plan is not None and written.made_of == digest:
             return written.plan
@@ -164,7 +164,7 @@ class FrequencyPlanWriter:
         if wanted is None:
             return None
         body = self.api.find(FREQUENCY_PLANS, namespace, wanted.metadata.name) or self._create(wanted)
-        plan = _read(body)
+        plan = FrequencyPlan.from_wire(body)
         if plan.spec != wanted.spec or job.metadata.uid not in {each.uid for each in plan.metadata.owner_references}:
             raise RejectedError(
                 f"FrequencyPlan {namespace}/{wanted.metadata.name} exists and is not the operator's; delete it"
@@ -189,15 +189,7 @@ class FrequencyPlanWriter:
             FREQUENCY_PLANS, namespace=metadata.namespace, labels=f"{JOB_LABEL}={owner.name}", metadata_only=True,
             part=metadata_part,
         )  # fmt: skip
-        mine = [body["metadata"] for body in bodies if _is_owned(body["metadata"].get("ownerReferences") or (), owner)]
+        mine = [each for each in (body["metadata"] for body in bodies) if controller_uid(each) == owner.uid]
         mine.sort(key=lambda each: (each["creationTimestamp"], each["name"] == metadata.name))
         for each in mine[:-KEPT_PLANS]:
             self.api.delete(FREQUENCY_PLANS, metadata.namespace, each["name"], each["uid"])
-
-
-def _read(body: Body) -> FrequencyPlan:
-    return FrequencyPlan.from_wire(body)
-
-
-def _is_owned(references: Iterable[Body], owner: OwnerReference) -> bool:
-    return any(each.get("uid") == owner.uid and each.get("controller") for each in references)

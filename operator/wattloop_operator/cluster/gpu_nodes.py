@@ -71,7 +71,6 @@ class GpuNodeWriter:
     """Takes the reports of agents, and writes the GPUNodes that are due. Thread-safe.
 
     Args:
-        api: The API server.
         utc_now: The time, with a time zone.
         clock: Monotonic seconds.
     """
@@ -102,14 +101,10 @@ class GpuNodeWriter:
             # GPUs without readings before have no power: the next report has it. A first report has no GPUs while its
             # agent starts.
             if readings or (before is not None and not report.gpus):
-                self._remember_if_due(report.node, node, gpu_node_status(readings, report, now))
-
-    def _remember_if_due(self, name: str, node: _Node, status: GPUNodeStatus) -> None:
-        now = node.taken_at
-        if node.failed_at is not None and now - node.failed_at < WRITE_INTERVAL:
-            return
-        if name in self._due or must_be_written(node.written, status, now):
-            self._due[name] = status
+                status = gpu_node_status(readings, report, now)
+                has_failed = node.failed_at is not None and now - node.failed_at < WRITE_INTERVAL
+                if not has_failed and (report.node in self._due or must_be_written(node.written, status, now)):
+                    self._due[report.node] = status
 
     def write_due(self) -> None:
         """Write the statuses that are due, `MAX_WRITES_PER_SECOND` at most; it is called once a second."""

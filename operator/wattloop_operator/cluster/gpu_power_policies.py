@@ -7,6 +7,7 @@ writes the statuses of the policies in its cache.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,6 @@ from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.cluster.api import (
     GPU_POWER_POLICIES,
     NODES,
-    Body,
     ClusterApi,
     ConflictError,
     NotFoundError,
@@ -52,7 +52,6 @@ class NodePolicies:
     """Implements `wattloop_operator.reporting.interfaces.BoundsOfNode`. Thread-safe.
 
     Args:
-        api: The API server.
         clock: Monotonic seconds.
     """
 
@@ -63,7 +62,9 @@ class NodePolicies:
         self._policies: tuple[GPUPowerPolicy, ...] | Exception = ()
         self._read_at: float | None = None
         labels: TTLCache[str, Mapping[str, str]] = TTLCache(MAX_NODES, LABELS_SECONDS, clock)
-        self._labels_of = cached(labels, key=str, lock=threading.Lock())(self._read_labels)
+        self._labels_of = cached(labels, key=str, lock=threading.Lock())(
+            lambda node: api.get(NODES, "", node)["metadata"].get("labels") or {}
+        )
         # Agents report every few seconds.
         self._problems = ProblemLog(logger, logging.ERROR)
 
@@ -98,10 +99,6 @@ class NodePolicies:
                 raise self._policies
             return self._policies
 
-    def _read_labels(self, node: str) -> Mapping[str, str]:
-        labels: Mapping[str, str] = self._api.get(NODES, "", node)["metadata"].get("labels") or {}
-        return labels
-
 
 def _subject(node: str) -> str:
     return f"node {node}: its GPUPowerPolicies are not known, its agent keeps its bounds"
@@ -119,7 +116,13 @@ def list_policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
         bodies, _ = api.list(GPU_POWER_POLICIES)
     except NotFoundError:
         return ()
-    return tuple(_policy(body) for body in bodies)
+    policies = []
+    for body in bodies:
+        try:
+            policies.append(GPUPowerPolicy.from_wire(body))
+        except ValidationError as error:
+            raise UnreadablePolicyError(f"GPUPowerPolicy {body['metadata']['name']}: {error}") from error
+    return tuple(policies)
 
 
 def write_policy_statuses(api: ClusterApi, cache: ObjectCache, clock: Callable[[], datetime]) -> int:
@@ -137,25 +140,13 @@ def write_policy_statuses(api: ClusterApi, cache: ObjectCache, clock: Callable[[
         if selector not in counts:
             counts[selector] = len(api.list(NODES, labels=selector, metadata_only=True)[0])
         status = gpu_power_policy_status(policy, counts[selector], clock())
-        if status != policy.status:
-            written += _write(api, cache, policy, status)
+        if status == policy.status:
+            continue
+        # It may be deleted meanwhile.
+        with contextlib.suppress(NotFoundError, ConflictError):
+            cache.put_policy(api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire())))
+            written += 1
     return written
-
-
-def _write(api: ClusterApi, cache: ObjectCache, policy: GPUPowerPolicy, status: GPUPowerPolicyStatus) -> int:
-    try:
-        cache.put_policy(api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire())))
-    except (NotFoundError, ConflictError):
-        # Deleted meanwhile.
-        return 0
-    return 1
-
-
-def _policy(body: Body) -> GPUPowerPolicy:
-    try:
-        return GPUPowerPolicy.from_wire(body)
-    except ValidationError as error:
-        raise UnreadablePolicyError(f"GPUPowerPolicy {body['metadata']['name']}: {error}") from error
 
 
 IN_FORCE = "InForce"
@@ -230,11 +221,5 @@ def gpu_power_policy_status(policy: GPUPowerPolicy, nodes: int, now: datetime) -
             message = "The cluster has no node."
     before = next((each for each in policy.status.conditions if each.type == IN_FORCE), None)
     since = before.last_transition_time if before is not None and before.status is status else now
-    condition = Condition(
-        type=IN_FORCE,
-        status=status,
-        reason=reason,
-        message=message,
-        last_transition_time=since,
-    )
+    condition = Condition(type=IN_FORCE, status=status, reason=reason, message=message, last_transition_time=since)
     return GPUPowerPolicyStatus(observed_generation=policy.metadata.generation, conditions=(condition,), nodes=nodes)

@@ -38,12 +38,7 @@ class KnownHistory:
 
 
 class JobHistories:
-    """The histories of the jobs in the cache.
-
-    Args:
-        cache: The cache of the API server's objects.
-        records: The stored records.
-    """
+    """The histories of the jobs in the cache."""
 
     def __init__(self, cache: ObjectCache, records: StoreCache) -> None:
         self._cache = cache

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.authorizers import running_pod
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog, stoppable_flow
+from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_output import OutputReader, PatternError
@@ -91,48 +91,38 @@ class _Collected:
     is_unread_announced: bool = False
 
 
+@dataclass(eq=False)
 class OutputCollector:
     """Reads the logs and the termination messages of all attempts of these sources.
 
-    Args:
-        cache: The cache of objects.
-        api: The API server.
+    Attributes:
         open_log: Opens a log; None: logs are not read, only termination messages.
-        observe: Merges a report.
         progress_of: Reads what is stored of an attempt's progress.
         announce: Creates an Event about an attempt.
         monotonic: Monotonic seconds.
         start: Starts a reader.
     """
 
-    def __init__(
-        self,
-        cache: ObjectCache,
-        api: ClusterApi,
-        open_log: OpenLog | None,
-        observe: Observe,
-        progress_of: Callable[[TrainingRecurrence], Progress],
-        *,
-        announce: Callable[[TrainingRecurrence, EmitEvent], None] = lambda _, __: None,
-        monotonic: Callable[[], float] = time.monotonic,
-        start: StartThread = start_thread,
-    ) -> None:
-        self._cache = cache
-        self._api = api
-        self._open_log = open_log
-        self._observe = observe
-        self._progress_of = progress_of
+    cache: ObjectCache
+    api: ClusterApi
+    open_log: OpenLog | None
+    observe: Observe
+    progress_of: Callable[[TrainingRecurrence], Progress]
+    _: KW_ONLY
+    announce: Callable[[TrainingRecurrence, EmitEvent], None] = lambda _, __: None
+    monotonic: Callable[[], float] = time.monotonic
+    start: StartThread = start_thread
+
+    def __post_init__(self) -> None:
         # By the uids of their recurrences: nothing more follows.
         self._finished: set[str] = set()
-        self._announce = announce
-        self._monotonic = monotonic
-        self._start = start
         self._collected: dict[Key, _Collected] = {}
 
     def collect(self) -> None:
         """Read what has ended, and start and restart readers, as the attempts and their pods are now."""
         logs: dict[Key, TrainingRecurrence] = {}
-        running = [each for each in self._cache.recurrences.all() if _is_running(each.value)]
+        statuses = ((each, each.value.status) for each in self.cache.recurrences.all())
+        running = [each for each, status in statuses if status.result is None and status.workload_ref is not None]
         self._finished.intersection_update([each.uid for each in running])
         for cached in running:
             source = cached.value.spec.reporting.source
@@ -148,9 +138,9 @@ class OutputCollector:
         for key, recurrence in logs.items():
             if key not in self._collected and len(self._collected) >= MAX_FOLLOWED:
                 logger.warning("%s/%s: its log waits: %d others are read", *key, MAX_FOLLOWED)
-            elif self._open_log is not None:
+            elif self.open_log is not None:
                 collected = self._collected.setdefault(key, _Collected())
-                if not self._try(key, partial(self._advance, key, recurrence, collected, self._open_log)):
+                if not self._try(key, partial(self._advance, key, recurrence, collected, self.open_log)):
                     self._delay(collected)
 
     def _try(self, key: Key, read: Callable[[], None]) -> bool:
@@ -190,16 +180,16 @@ class OutputCollector:
             # One report saves a read and a write. Of a training that misses the target, an end in the same report would
             # hide that it diverged or cost too much.
             last = OutputReport(1, evaluation.metric, evaluation.epoch, finished=reaches, process=process)
-            self._observe(*key, last)
+            self.observe(*key, last)
             if reaches:
                 self._finished.add(recurrence.metadata.uid)
                 return
-        self._observe(*key, OutputReport(2, finished=True, process=process))
+        self.observe(*key, OutputReport(2, finished=True, process=process))
         self._finished.add(recurrence.metadata.uid)
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         self._announce_unread_lines(recurrence, collected)
-        if collected.runs() or self._monotonic() < collected.retry_at:
+        if collected.runs() or self.monotonic() < collected.retry_at:
             return
         pod, before = self._pod(key, recurrence), collected.follower
         if before is not None and (pod is None or before.log.pod == pod["metadata"]["name"]):
@@ -210,7 +200,7 @@ class OutputCollector:
             if before.given_up:
                 if not collected.is_announced:
                     logger.warning("%s/%s: %s", *key, before.given_up)
-                    self._announce(recurrence, EmitEvent(True, SLOW_PATTERN, before.given_up))
+                    self.announce(recurrence, EmitEvent(True, SLOW_PATTERN, before.given_up))
                     collected.is_announced = True
                 return
             if not before.complete and not collected.is_delayed:
@@ -228,15 +218,13 @@ class OutputCollector:
         if not (reading.unread or reading.doubt or gap):
             return
         # Another operator may have counted an evaluation that this one has not come to.
-        notice = ("" if self._has_metric(recurrence) else reading.unread) or reading.doubt or gap
-        if notice:
-            self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
-            collected.is_unread_announced = True
-
-    def _has_metric(self, recurrence: TrainingRecurrence) -> bool:
         summary = recurrence.status.progress
-        stated = None if summary is None else summary.metric
-        return stated is not None or self._progress_of(recurrence).metric is not None
+        has_metric = summary is not None and summary.metric is not None
+        has_metric = has_metric or self.progress_of(recurrence).metric is not None
+        notice = ("" if has_metric else reading.unread) or reading.doubt or gap
+        if notice:
+            self.announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
+            collected.is_unread_announced = True
 
     def _follow(
         self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod, open_log: OpenLog
@@ -250,32 +238,31 @@ class OutputCollector:
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
             return
         log = ContainerLog(key[0], name, container, container_process(pod, container))
-        same, progress = before if before is not None and before.log == log else None, self._progress_of(recurrence)
+        same, progress = before if before is not None and before.log == log else None, self.progress_of(recurrence)
         follower = LogFollower(
             recurrence,
             log,
             self._reader(recurrence, progress, log, before) if same is None else same.reader,
             position=max(_position_of(progress, log), 0 if same is None else same.position),
             read_until=0 if same is None else same.read_until,
-            follow=not has_ended(pod),
+            follows=not has_ended(pod),
             succeeded=has_ended(pod) and not has_failed(pod),
             open_log=open_log,
-            observe=self._observe,
-            flow=stoppable_flow(self._monotonic, collected.stopping),
+            observe=self.observe,
+            monotonic=self.monotonic,
+            wait=collected.stopping.wait,
         )
         collected.follower, collected.is_delayed = follower, False
-        collected.runs = self._start(follower.run, f"log-{key[1]}")
+        collected.runs = self.start(follower.run, f"log-{key[1]}")
 
     def _reader(
         self, recurrence: TrainingRecurrence, progress: Progress, log: ContainerLog, before: LogFollower | None
     ) -> BoundedOutputReader:
-        """The reader of a log, after that of a pod before, if there was one."""
         spec = recurrence.spec
         return BoundedOutputReader(
             spec.reporting,
             spec.target,
-            self._monotonic,
-            time.thread_time,
+            self.monotonic,
             max_epochs=spec.max_epochs,
             # The first value of a pod that replaces another one may again precede its training.
             has_counted=before is None and progress.metric is not None,
@@ -288,24 +275,23 @@ class OutputCollector:
         """Report that nothing more follows, once the workload has ended: its pod is not replaced then."""
         if not self._workload_has_ended(key):
             return
-        progress = self._progress_of(recurrence)
+        progress = self.progress_of(recurrence)
         if not progress.finished:
             position = max(follower.position, _position_of(progress, follower.log)) + 1
-            self._observe(*key, OutputReport(position, finished=True, process=follower.log.process))
+            self.observe(*key, OutputReport(position, finished=True, process=follower.log.process))
         self._finished.add(recurrence.metadata.uid)
 
     def _pod(self, key: Key, recurrence: TrainingRecurrence) -> Pod | None:
         """The newest pod of rank 0 that has started its training container."""
-        pods = [cached.value for cached in self._cache.pods.of_group(key)]
+        pods = [cached.value for cached in self.cache.pods.of_group(key)]
         first = first_pods(pods, lambda pod: bool(self._container(recurrence, pod)))
         started = [pod for pod in first if self._container(recurrence, pod) in started_containers(pod)]
         # A pod that has ended may change once more after its successor was created.
         return max(started, key=lambda pod: (not has_ended(pod), int(pod["metadata"]["resourceVersion"])), default=None)
 
     def _container(self, recurrence: TrainingRecurrence, pod: Pod) -> str:
-        """Name of the first training container of a pod; empty if it has none."""
         present = [str(each.get("name")) for each in (pod.get("status") or {}).get("containerStatuses") or ()]
-        job = self._cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))
+        job = self.cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))
         if job is None:
             return ""
         spec = job.value.spec
@@ -314,10 +300,10 @@ class OutputCollector:
 
     def _is_owned(self, key: Key, pod: Pod) -> bool:
         """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""
-        return running_pod(self._api, key, str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])) is not None
+        return running_pod(self.api, key, str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])) is not None
 
     def _workload_has_ended(self, key: Key) -> bool:
-        workload = self._cache.workloads.get(key)
+        workload = self.cache.workloads.get(key)
         if workload is None:
             # Deleted, or of another kind, whose state only the backend reads.
             return True
@@ -328,13 +314,9 @@ class OutputCollector:
         seconds = min(MIN_RETRY_SECONDS * 2.0**collected.failures, MAX_RETRY_SECONDS)
         collected.failures = min(collected.failures + 1, 10)
         collected.is_delayed = True
-        collected.retry_at = self._monotonic() + seconds
+        collected.retry_at = self.monotonic() + seconds
 
 
 def _position_of(progress: Progress, log: ContainerLog) -> int:
     """Up to where a log has been read; 0 if nothing of it has counted."""
     return max((each.sequence for each in progress.processes if each.id == log.process), default=0)
-
-
-def _is_running(recurrence: TrainingRecurrence) -> bool:
-    return recurrence.status.result is None and recurrence.status.workload_ref is not None

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-
-import urllib3
-from kubernetes.client import ApiClient, ApiException
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, NotFoundError, RejectedError
+from wattloop_operator.cluster.api_transport import HttpTransport, Request, StatusError
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
 from wattloop_operator.domain.training_output import Evaluation
 from wattloop_operator.reconcile.attempt.report_effect import OutputReport
@@ -31,11 +28,9 @@ from wattloop_operator.reporting.interfaces import (
     UnknownRecurrenceError,
 )
 
-CONNECT_SECONDS = 10.0
 # A training may print nothing for long. Then the stream is opened again.
 SILENCE_SECONDS = 300.0
 CHUNK_BYTES = 64 * 1024
-MAX_ERROR_BYTES = 4096
 NANOSECONDS = 1_000_000_000
 TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 
@@ -45,9 +40,6 @@ class ContainerLog:
     """A container whose log is read.
 
     Attributes:
-        namespace: Namespace of its pod.
-        pod: Name of its pod.
-        container: Its name.
         process: See `container_process`.
     """
 
@@ -55,19 +47,6 @@ class ContainerLog:
     pod: str
     container: str
     process: str
-
-
-@dataclass(frozen=True)
-class LogLine:
-    """A line of a log.
-
-    Attributes:
-        time_nanoseconds: When it was written, since the epoch.
-        text: Its text, without the line feed.
-    """
-
-    time_nanoseconds: int
-    text: bytes
 
 
 OpenLog = Callable[[ContainerLog, int, bool], Iterator[bytes]]
@@ -78,66 +57,37 @@ OperationError, also while chunks are read, if the connection fails."""
 
 
 class ClusterLogs:
-    """Reads logs through the API server. Thread-safe.
+    """Reads logs through the API server. Thread-safe."""
 
-    Args:
-        client: The official client, with its credentials.
-    """
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    def __init__(self, transport: HttpTransport) -> None:
+        self._transport = transport
 
     def open(self, log: ContainerLog, since_nanoseconds: int, follow: bool) -> Iterator[bytes]:
         """See `OpenLog`."""
-        query = [("container", log.container), ("timestamps", "true"), ("follow", str(follow).lower())]
+        query = {"container": log.container, "timestamps": "true", "follow": str(follow).lower()}
         if since_nanoseconds:
             # Whole seconds: the kubelet sends some lines again, which the reader skips.
             since = datetime.fromtimestamp(since_nanoseconds // NANOSECONDS, UTC)
-            query.append(("sinceTime", since.strftime("%Y-%m-%dT%H:%M:%SZ")))
-        method, url, headers, body, _ = self._client.param_serialize(
-            method="GET",
-            resource_path=PODS.path(log.namespace, log.pod, "log"),
-            query_params=query,
-            header_params={"Accept": "*/*"},
-            auth_settings=["BearerToken"],
-        )
+            query["sinceTime"] = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        request = Request("GET", PODS.path(log.namespace, log.pod, "log"), query, accept="*/*")
         try:
-            timeout = (CONNECT_SECONDS, SILENCE_SECONDS)
-            opened = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
-            response: urllib3.BaseHTTPResponse = opened.response
-            if response.status != 200:
-                raise _error(response.status, response.read(MAX_ERROR_BYTES))
-        except (ApiException, urllib3.exceptions.HTTPError) as error:
-            raise OperationError(f"the log of {log.namespace}/{log.pod} cannot be read: {error}") from error
-        return _chunks(log, response)
+            return self._transport.watch(request, SILENCE_SECONDS).chunks()
+        except StatusError as error:
+            if error.status in (400, 404):
+                # 400: the container has not started yet, or its log is gone.
+                raise NotFoundError(error.message) from error
+            raise (RejectedError if error.status == 403 else OperationError)(str(error)) from error
 
 
-def _chunks(log: ContainerLog, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    try:
-        while data := response.read1(CHUNK_BYTES):
-            yield data
-    except urllib3.exceptions.HTTPError as error:
-        raise OperationError(f"the log of {log.namespace}/{log.pod} is interrupted: {error}") from error
-    finally:
-        response.close()
+def lines_of(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    r"""The lines of a log in the kubelet's form, with their times in nanoseconds; a line without a time is skipped.
 
-
-def _error(status: int, body: bytes) -> Exception:
-    text = body.decode("utf-8", "replace")
-    if status in (400, 404):
-        # 400: the container has not started yet, or its log is gone.
-        return NotFoundError(text)
-    return RejectedError(text) if status == 403 else OperationError(f"{status}: {text}")
-
-
-def lines_of(chunks: Iterator[bytes]) -> Iterator[LogLine]:
-    r"""The lines of a log in the kubelet's form; a line without a time is skipped.
-
-    Of a long line its beginning and its end are kept, between carriage returns: a progress bar is full at the end.
+    A carriage return ends a line, too, of the same time. Of what is long between two line feeds the beginning and the
+    end are kept, between carriage returns: a progress bar is full at the end.
 
     Example:
-        >>> list(lines_of(iter([b"1970-01-01T00:00:01.5Z a", b"=1\nno time\n1970-01-01T00:00:02Z b=2"])))
-        [LogLine(time_nanoseconds=1500000000, text=b'a=1'), LogLine(time_nanoseconds=2000000000, text=b'b=2')]
+        >>> list(lines_of(iter([b"1970-01-01T00:00:01.5Z a", b"=1\nno time\n1970-01-01T00:00:02Z b=2\rc"])))
+        [(1500000000, b'a=1'), (2000000000, b'b=2'), (2000000000, b'c')]
     """
     part, is_cut = b"", False
     for chunk in chunks:
@@ -160,7 +110,7 @@ def _bounded(line: bytes, *, is_cut: bool) -> bytes:
     return (begin if whole < 0 else begin[:whole]) + b"\r" + end.partition(b"\r")[2]
 
 
-def _line(line: bytes) -> Iterator[LogLine]:
+def _line(line: bytes) -> Iterator[tuple[int, bytes]]:
     match = TIMESTAMP.match(line)
     if match is None:
         return
@@ -169,8 +119,8 @@ def _line(line: bytes) -> Iterator[LogLine]:
     except (ValueError, OverflowError):
         # No date of the calendar.
         return
-    fraction = int((match[2] or b"0").ljust(9, b"0"))
-    yield LogLine(seconds * NANOSECONDS + fraction, line[match.end() :])
+    time = seconds * NANOSECONDS + int((match[2] or b"0").ljust(9, b"0"))
+    yield from ((time, text) for text in line[match.end() :].split(b"\r"))
 
 
 logger = logging.getLogger(__name__)
@@ -191,19 +141,7 @@ RETRY_SECONDS = 1.0
 MAX_TRIES = 3_600
 
 
-@dataclass(frozen=True)
-class Flow:
-    """The time of a follower, which tests replace.
-
-    Attributes:
-        monotonic: Monotonic seconds.
-        wait: Waits for some seconds; returns whether to stop.
-    """
-
-    monotonic: Callable[[], float]
-    wait: Callable[[float], bool]
-
-
+@dataclass(eq=False)
 class LogFollower:
     """Reads one log to its end.
 
@@ -211,21 +149,16 @@ class LogFollower:
     from its beginning, by a follower alone or by several one after another, and the evaluations that are known already
     are not reported again.
 
-    Args:
-        recurrence: The attempt.
-        log: The container.
+    Attributes:
         reader: Reads its lines; that of the follower before if the log was interrupted.
-        position: Evaluations up to this time, in nanoseconds, are known.
-        read_until: Lines up to this time were given to the reader.
-        follow: Whether the container still runs.
+        position: Time of the last evaluation, in nanoseconds; at first of the last one that is known.
+        read_until: Time of the last line that was given to the reader.
+        follows: Whether the container still runs.
         succeeded: Whether the container has ended, and well.
         open_log: Opens the log.
         observe: Merges a report.
-        flow: The time, and whether to stop.
-
-    Attributes:
-        position: Time of the last evaluation.
-        read_until: Time of the last line.
+        monotonic: Monotonic seconds.
+        wait: Waits for some seconds; returns whether to stop.
         complete: Whether the log was read to its end.
         missing: Whether there is no log.
         refusal: Why the log must not be read; empty if it may be.
@@ -233,47 +166,44 @@ class LogFollower:
         gap: What may be missing in the epochs that have counted; empty if nothing is.
     """
 
-    def __init__(
-        self,
-        recurrence: TrainingRecurrence,
-        log: ContainerLog,
-        reader: BoundedOutputReader,
-        *,
-        position: int,
-        read_until: int = 0,
-        follow: bool,
-        succeeded: bool = False,
-        open_log: OpenLog,
-        observe: Observe,
-        flow: Flow,
-    ) -> None:
-        self.log = log
-        self.reader = reader
-        self._succeeded = succeeded
-        self.follows = follow
-        self.position, self.read_until = position, read_until
-        self.complete = self.missing = False
-        self.refusal = self.given_up = self.gap = ""
+    recurrence: TrainingRecurrence
+    log: ContainerLog
+    reader: BoundedOutputReader
+    _: KW_ONLY
+    position: int
+    read_until: int = 0
+    follows: bool
+    succeeded: bool = False
+    open_log: OpenLog
+    observe: Observe
+    monotonic: Callable[[], float]
+    wait: Callable[[float], bool]
+    complete: bool = False
+    missing: bool = False
+    refusal: str = ""
+    given_up: str = ""
+    gap: str = ""
+
+    def __post_init__(self) -> None:
         self._is_first_line, self._has_lost_lines = True, False
-        self._recurrence = recurrence
-        self._open_log = open_log
-        self._observe = observe
-        self._flow = flow
         self._bytes = float(BURST_BYTES)
-        self._counted_at = flow.monotonic()
+        self._counted_at = self.monotonic()
 
     def run(self) -> None:
         """Read until the end of the log, an error, or a stop."""
         known, read = self.position, self.read_until
         try:
-            for line in lines_of(self._limited()):
+            for time, text in lines_of(self._limited()):
                 # A log that is opened again begins at the last line that was read, or before.
-                self._has_lost_lines |= self._is_first_line and 0 < (read or known) < line.time_nanoseconds
+                self._has_lost_lines |= self._is_first_line and 0 < (read or known) < time
                 self._is_first_line = False
-                if line.time_nanoseconds > read:
-                    self._read(line, known)
-            self.complete = not self._flow.wait(0)
-            if self.complete and self._succeeded:
+                if time > read:
+                    self._bytes -= max(MIN_LINE_BYTES - len(text), 0)
+                    evaluation = self.reader.read(text)
+                    self._count(evaluation if time > known else None, time)
+                    self.read_until = time
+            self.complete = not self.wait(0)
+            if self.complete and self.succeeded:
                 self._count(self.reader.at_end(), self.read_until)
         except NotFoundError:
             self.missing = True
@@ -285,22 +215,13 @@ class LogFollower:
             logger.debug("%s", error)
 
     def _limited(self) -> Iterator[bytes]:
-        """The chunks of the log, at a bounded rate."""
-        for chunk in self._open_log(self.log, self.read_until, self.follows):
-            now = self._flow.monotonic()
+        for chunk in self.open_log(self.log, self.read_until, self.follows):
+            now = self.monotonic()
             self._bytes = min(self._bytes + (now - self._counted_at) * MAX_BYTES_PER_SECOND, BURST_BYTES) - len(chunk)
             self._counted_at = now
-            if self._flow.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, self.reader.wait_seconds, 0.0)):
+            if self.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, self.reader.wait_seconds, 0.0)):
                 return
             yield chunk
-
-    def _read(self, line: LogLine, known: int) -> None:
-        for text in line.text.split(b"\r"):
-            self._bytes -= max(MIN_LINE_BYTES - len(text), 0)
-            evaluation = self.reader.read(text)
-            if line.time_nanoseconds > known:
-                self._count(evaluation, line.time_nanoseconds)
-        self.read_until = line.time_nanoseconds
 
     def _count(self, evaluation: Evaluation | None, time_nanoseconds: int) -> None:
         if evaluation is not None:
@@ -310,7 +231,7 @@ class LogFollower:
             self._report(evaluation)
 
     def _report(self, evaluation: Evaluation) -> None:
-        metadata = self._recurrence.metadata
+        metadata = self.recurrence.metadata
         seen = OutputReport(
             self.position,
             evaluation.metric,
@@ -320,7 +241,7 @@ class LogFollower:
         )
         for _ in range(MAX_TRIES):
             try:
-                self._observe(metadata.namespace, metadata.name, seen)
+                self.observe(metadata.namespace, metadata.name, seen)
             except UnknownRecurrenceError:
                 return
             except (OperationError, TooManyRequestsError) as error:
@@ -330,10 +251,5 @@ class LogFollower:
                 return
             else:
                 return
-            if self._flow.wait(RETRY_SECONDS):
+            if self.wait(RETRY_SECONDS):
                 return
-
-
-def stoppable_flow(monotonic: Callable[[], float], stopping: threading.Event) -> Flow:
-    """The real time, until this event is set."""
-    return Flow(monotonic, stopping.wait)

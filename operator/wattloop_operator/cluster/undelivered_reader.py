@@ -32,12 +32,7 @@ class Receive(Protocol):
 
 
 class UndeliveredReportsReader:
-    """Reads the texts of each job once.
-
-    Args:
-        api: The API server.
-        receive: Merges reports.
-    """
+    """Reads the texts of each job once."""
 
     def __init__(self, api: ClusterApi, receive: Receive) -> None:
         self._api = api

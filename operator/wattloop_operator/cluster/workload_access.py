@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cachetools import TTLCache
@@ -26,9 +27,7 @@ from wattloop_operator.cluster.auth.authorizers import controller_at_server
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
-from wattloop_operator.cluster.kueue_workloads import KueueAnswer, KueueWorkloads
-from wattloop_operator.cluster.polled_reads import JobName, PolledReads
-from wattloop_operator.cluster.refused_pods import RefusedPods
+from wattloop_operator.cluster.workload_waits import JobName, KueueAnswer, KueueWorkloads, PolledReads, RefusedPods
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
@@ -43,11 +42,15 @@ from wattloop_operator.workloads.ownership import (
     is_controlled_by,
     is_pod_of_job,
 )
-from wattloop_operator.workloads.rendezvous import service
-from wattloop_operator.workloads.templated_kind import as_object
-from wattloop_operator.workloads.unknown_fields import is_unknown_field, unknown_field
-from wattloop_operator.workloads.workload_kind import WorkloadKind
-from wattloop_operator.workloads.workload_manifest import check_stored, kind_of, manifest
+from wattloop_operator.workloads.workload_kind import WorkloadKind, as_object
+from wattloop_operator.workloads.workload_manifest import (
+    STRICT_ERROR,
+    check_stored,
+    kind_of,
+    manifest,
+    service,
+    unknown_field,
+)
 from wattloop_operator.workloads.workload_state import state_of
 
 logger = logging.getLogger(__name__)
@@ -58,15 +61,14 @@ Body = Mapping[str, Any]
 MAX_INNER_OBJECTS, INNER_OBJECT_SECONDS = 10_000, 60.0
 
 
+@dataclass(eq=False)
 class WorkloadAccess:
     """The workloads of recurrences.
 
     Jobs and pods are watched and read from the cache; workloads of other kinds are read from the server
     each time.
 
-    Args:
-        api: The API server.
-        cache: The cache of Jobs and pods.
+    Attributes:
         addresses: Returns the addresses that pods started now get.
         monotonic: Monotonic seconds.
 
@@ -74,19 +76,15 @@ class WorkloadAccess:
         queued: What Kueue says of workloads that wait in its queues.
     """
 
-    def __init__(
-        self,
-        api: ClusterApi,
-        cache: ObjectCache,
-        addresses: Callable[[], ClusterAddresses],
-        monotonic: Callable[[], float],
-    ) -> None:
-        self.queued = KueueWorkloads(api, monotonic)
-        self._refused_pods = RefusedPods(api, monotonic)
-        self._api = api
-        self._cache = cache
-        self._addresses = addresses
-        self._controllers: TTLCache[str, Body] = TTLCache(MAX_INNER_OBJECTS, INNER_OBJECT_SECONDS, monotonic)
+    api: ClusterApi
+    cache: ObjectCache
+    addresses: Callable[[], ClusterAddresses]
+    monotonic: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self.queued = KueueWorkloads(self.api, self.monotonic)
+        self._refused_pods = RefusedPods(self.api, self.monotonic)
+        self._controllers: TTLCache[str, Body] = TTLCache(MAX_INNER_OBJECTS, INNER_OBJECT_SECONDS, self.monotonic)
         self._lock = threading.Lock()
 
     def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
@@ -96,10 +94,10 @@ class WorkloadAccess:
             TemplateError: The template cannot be started.
             RejectedError: The server rejects it.
         """
-        body = manifest(job, recurrence, self._addresses())
+        body = manifest(job, recurrence, self.addresses())
         self._create_service(job, recurrence, dry_run=True)
         try:
-            stored = self._validated(job.spec.template, self._api.resource_of(*kind_of(job)), body)
+            stored = self._validated(job.spec.template, self.api.resource_of(*kind_of(job)), body)
         except AlreadyExistsError:
             return
         check_stored(job.spec.template, stored)
@@ -111,18 +109,19 @@ class WorkloadAccess:
             TemplateError: The template cannot be started.
             RejectedError: The server rejects it, or a Service of this name belongs to another object.
         """
-        resource = self._api.resource_of(*kind_of(job))
-        manifested = manifest(job, recurrence, self._addresses())
+        resource = self.api.resource_of(*kind_of(job))
+        manifested = manifest(job, recurrence, self.addresses())
         self._create_service(job, recurrence)
         try:
-            body = self._api.create(resource, manifested)
+            body = self.api.create(resource, manifested)
         except AlreadyExistsError:
-            found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
+            found = self.api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:
                 raise OperationError(f"{resource.path(*_key(recurrence))} existed and was deleted; retrying") from None
             body = found
-        self._store(resource, body)
-        self._cache.add_start(recurrence)
+        if resource == JOBS:
+            self.cache.put_workload(body)
+        self.cache.add_start(recurrence)
 
     def state(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> WorkloadState | None:
         """The state of the workload of a recurrence; None if it does not exist.
@@ -133,18 +132,18 @@ class WorkloadAccess:
         kind = (
             kind_of(job) if status.workload_ref is None else (status.workload_ref.api_version, status.workload_ref.kind)
         )
-        started = status.workload_ref is not None or self._cache.is_start_unstated(recurrence)
+        started = status.workload_ref is not None or self.cache.is_start_unstated(recurrence)
         ended = status.result is not None
         names = kind_of_template(job.spec.template).training_containers(job.spec.template, job.spec.training_containers)
         container = next(iter(names), "")
         if group_kind(*kind) != JOB:
             return self._state_of_other(kind, recurrence, container) if started or not ended else None
-        cached = self._cache.workloads.get(_key(recurrence))
+        cached = self.cache.workloads.get(_key(recurrence))
         if cached is None and started and not ended:
-            body = self._api.find(JOBS, *_key(recurrence))
+            body = self.api.find(JOBS, *_key(recurrence))
             if body is not None:
-                self._cache.put_workload(body)
-                cached = self._cache.workloads.get(_key(recurrence))
+                self.cache.put_workload(body)
+                cached = self.cache.workloads.get(_key(recurrence))
         return None if cached is None else self._state_of_job(cached, recurrence, container)
 
     def poll_seconds(self, job: JobName) -> float | None:
@@ -172,27 +171,23 @@ class WorkloadAccess:
 
     def delete(self, recurrence: TrainingRecurrence, state: WorkloadState, *, gracefully: bool) -> None:
         """Delete a workload and its pods; gracefully: the workload remains until its pods have ended."""
-        resource = self._api.resource_of(state.api_version, state.kind)
-        self._api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
+        resource = self.api.resource_of(state.api_version, state.kind)
+        self.api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
         if resource == JOBS and not gracefully:
-            self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
+            self.cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
 
     def _validated(self, template: Template, resource: ResourceType, body: Body) -> Body:
-        """A workload as the server would store it.
-
-        Raises:
-            TemplateError: It would drop a field of the template.
-        """
+        """A workload as the server would store it."""
         try:
-            return self._api.create(resource, body, dry_run=True, strict=True)
+            return self.api.create(resource, body, dry_run=True, strict=True)
         except RejectedError as error:
-            if not is_unknown_field(str(error)):
+            if STRICT_ERROR not in str(error):
                 raise
             unknown = unknown_field(template, body, str(error))
             if unknown is not None:
                 raise TemplateError(str(unknown)) from error
         # Of what Wattloop adds, the server may drop a part; see `check_stored`.
-        return self._api.create(resource, body, dry_run=True)
+        return self.api.create(resource, body, dry_run=True)
 
     def _create_service(
         self, job: RecurringTrainingJob, recurrence: TrainingRecurrence, *, dry_run: bool = False
@@ -201,12 +196,12 @@ class WorkloadAccess:
         if body is None:
             return
         try:
-            self._api.create(SERVICES, body, dry_run=dry_run)
+            self.api.create(SERVICES, body, dry_run=dry_run)
         except AlreadyExistsError:
             if dry_run:
                 return
             # From this recurrence, if the operator ended before it created the Job.
-            found = self._api.find(SERVICES, *_key(recurrence))
+            found = self.api.find(SERVICES, *_key(recurrence))
             if found is not None and controller_uid(found["metadata"]) != recurrence.metadata.uid:
                 raise RejectedError(
                     f"a Service {'/'.join(_key(recurrence))} exists that Wattloop did not make; delete it"
@@ -215,13 +210,13 @@ class WorkloadAccess:
     def _state_of_job(
         self, cached: CachedObject[Body], recurrence: TrainingRecurrence, container: str
     ) -> WorkloadState:
-        pods = self._cache.pods_of(cached)
+        pods = self.cache.pods_of(cached)
         if needs_pods(cached.value, pods):
             selector = f"{JOB_UID_LABEL}={cached.uid}"
-            bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector, part=pod_part)
+            bodies, _ = self.api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector, part=pod_part)
             for body in bodies:
-                self._cache.put_pod(body)
-            pods = self._cache.pods_of(cached)
+                self.cache.put_pod(body)
+            pods = self.cache.pods_of(cached)
         return self._state(KINDS[JOB], cached.value, pods, recurrence, container)
 
     def _state_of_other(
@@ -229,12 +224,12 @@ class WorkloadAccess:
     ) -> WorkloadState | None:
         known = kind_named(*kind)
         try:
-            body = self._api.find(self._api.resource_of(*kind), *_key(recurrence))
+            body = self.api.find(self.api.resource_of(*kind), *_key(recurrence))
             if body is None:
                 return None
             pods = [
                 cached.value
-                for cached in self._cache.pods.of_group(_key(recurrence))
+                for cached in self.cache.pods.of_group(_key(recurrence))
                 if self._is_pod_of(cached.value["metadata"], str(body["metadata"]["uid"]), known.between)
             ]
         except RejectedError as error:
@@ -259,7 +254,7 @@ class WorkloadAccess:
             known = self._controllers.get(uid)
         if known is None:
             try:
-                known = controller_at_server(self._api, namespace, owner)
+                known = controller_at_server(self.api, namespace, owner)
             except RejectedError as error:
                 name = f"{owner.get('kind')} {namespace}/{owner.get('name')}"
                 logger.warning("%s cannot be read, so its pods count for no attempt: %s", name, error)
@@ -267,10 +262,6 @@ class WorkloadAccess:
             with self._lock:
                 self._controllers[uid] = known
         return known
-
-    def _store(self, resource: ResourceType, body: Body) -> None:
-        if resource == JOBS:
-            self._cache.put_workload(body)
 
 
 def _key(recurrence: TrainingRecurrence) -> tuple[str, str]:

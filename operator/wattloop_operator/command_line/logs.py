@@ -78,8 +78,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    import time
-
     from wattloop_operator.domain.bounded_output import SlowPatternError
     from wattloop_operator.domain.metric_rows import reader_of
     from wattloop_operator.domain.read_output import read_output
@@ -87,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     reporting, target, max_epochs = _wanted(arguments)
     try:
-        reader = reader_of(reporting, target, time.monotonic, time.thread_time, max_epochs=max_epochs)
+        reader = reader_of(reporting, target, max_epochs=max_epochs)
         found = read_output(reporting, target, max_epochs, reader, _lines(arguments.file))
     except PatternError as error:
         raise UsageError(f"--pattern: {error}") from None

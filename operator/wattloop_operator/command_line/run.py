@@ -181,7 +181,7 @@ def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None])
 def _print_table(history: JobHistory) -> None:
     """Print a line for each attempt on stdout, without control characters."""
     from wattloop_operator.history.energy_origin import NOTES, EnergyOrigin, energy_note
-    from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
+    from wattloop_operator.local.live_view import PLAIN_WIDTH, ended_attempts, header, line_text
 
     attempts = ended_attempts(history)
     lines = [line_text(each, PLAIN_WIDTH, history.units) for each in attempts]

@@ -20,7 +20,7 @@ from wattloop_operator.command_line.gpu_options import (
 )
 
 if TYPE_CHECKING:
-    from wattloop_operator.local.sweep_grid import GridPoint
+    from wattloop_operator.local.local_sweep import GridPoint
 
 Value = TypeVar("Value")
 NO_LIMIT = "none"
@@ -84,8 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.history.rows import rows_of
     from wattloop_operator.local.display import AttemptReporter
     from wattloop_operator.local.job_file import read_job
-    from wattloop_operator.local.local_sweep import Sweep
-    from wattloop_operator.local.sweep_grid import MAX_RUNS, Grid, rows_of_sweep, table_of_sweep
+    from wattloop_operator.local.local_sweep import MAX_RUNS, Grid, Sweep, rows_of_sweep, table_of_sweep
     from wattloop_operator.plots.tradeoff import tradeoff_points
 
     job = read_job(arguments.file)

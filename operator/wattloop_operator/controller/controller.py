@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.informer import Informer
-from wattloop_operator.cluster.informer.resync import Resync
-from wattloop_operator.cluster.informer.watched_kinds import WatchedKind
+from wattloop_operator.cluster.informer.informer import Informer, Resync
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, WatchedKind
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.progress import Progress

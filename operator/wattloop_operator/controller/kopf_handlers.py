@@ -25,7 +25,7 @@ from wattloop_operator.cluster.api import (
     RECURRING_TRAINING_JOBS,
     ResourceType,
 )
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher
 
 # The server keeps the versions that a watch can resume from for five minutes.
 SERVER_TIMEOUT_SECONDS = 300

@@ -18,8 +18,8 @@ import kopf
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi, NotFoundError, RejectedError
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher
 from wattloop_operator.controller.kopf_handlers import KopfMemo
 from wattloop_operator.problem_log import ProblemLog
 

@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from wattloop_operator.api.batch_size import sizes_around
-from wattloop_operator.api.checks.documents import Document
-from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_value
+from wattloop_operator.api.checks.documents import Document, DocumentError
+from wattloop_operator.api.checks.manifest_problem import Path, format_path, format_value
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
 from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.objective import Objective
-from wattloop_operator.conversion.cron_schedule import schedule_of
-from wattloop_operator.conversion.notes import Note
 from wattloop_operator.conversion.training_arguments import (
     ArgumentValue,
     TrainingArguments,
+    TrainingContainers,
     containers_in,
     find_arguments,
     replace_arguments,
+    training_containers,
 )
-from wattloop_operator.conversion.training_containers import TrainingContainers, training_containers
+
+
+@dataclass(frozen=True)
+class Note:
+    """A difference between the source and the result.
+
+    Attributes:
+        path: Field of the source; empty if the note concerns all of it.
+        text: What is different, and what to do.
+    """
+
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        """Format the note on one line."""
+        return f"{format_path(self.path)}: {self.text}" if self.path else self.text
+
 
 # What the source does not say. A job that still has them starts nothing.
 METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", 0.9, 32
@@ -43,27 +63,13 @@ SAME_FIELDS = {
 CONVERTED_FIELDS = frozenset({"schedule", "timeZone", "jobTemplate", "suspend", *SAME_FIELDS})
 
 
-class ConversionError(Exception):
-    """The source lacks what a RecurringTrainingJob needs.
-
-    Attributes:
-        problem: The problem.
-    """
-
-    def __init__(self, problem: ManifestProblem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-
-
 @dataclass(frozen=True)
 class CronKind:
     """A kind that starts a workload by a schedule.
 
     Attributes:
         group: Its API group.
-        kind: Its name.
         child_version: API version of the workload.
-        child_kind: Kind of the workload.
         bare: Whether `jobTemplate` is the workload's spec itself, without metadata.
     """
 
@@ -88,7 +94,6 @@ class Conversion:
     Attributes:
         source: Kind and name of the source.
         child: Field of the source that has the spec of the workload.
-        manifest: The manifest.
         notes: What could not be carried over.
         remarks: What to set, by field of the manifest.
     """
@@ -98,6 +103,10 @@ class Conversion:
     manifest: dict[str, Any] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     remarks: dict[Path, str] = field(default_factory=dict)
+
+    def note(self, path: Path, text: str) -> None:
+        """Add a note; see `Note`."""
+        self.notes.append(Note(path, text))
 
 
 def cron_kind(manifest: object) -> CronKind | None:
@@ -112,14 +121,14 @@ def converted(kind: CronKind, document: Document) -> Conversion:
     """The RecurringTrainingJob of a document of this kind.
 
     Raises:
-        ConversionError: A field that a RecurringTrainingJob needs is missing, or has another type.
+        DocumentError: A field that a RecurringTrainingJob needs is missing, or has another type.
     """
     source = copy.deepcopy(document.value)
     metadata, spec = _object(document, source, ("metadata",)), _object(document, source, ("spec",))
     schedule = spec.get("schedule")
     if not isinstance(schedule, str) or not schedule:
         found = format_value(schedule) if "schedule" in spec else "no schedule"
-        raise ConversionError(document.problem(("spec", "schedule"), found, "a cron schedule such as '0 3 * * *'"))
+        raise DocumentError(document.problem(("spec", "schedule"), found, "a cron schedule such as '0 3 * * *'"))
     name = metadata.get("name") or metadata.get("generateName") or "without a name"
     result = Conversion(f"{kind.kind} {name}", TEMPLATE if kind.bare else (*TEMPLATE, "spec"))
     starts, notes = schedule_of(schedule, spec.get("timeZone"))
@@ -134,16 +143,23 @@ def converted(kind: CronKind, document: Document) -> Conversion:
     arguments = find_arguments(child, training.names)
     replace_arguments(child, arguments, training.names)
     _note_containers(training, result)
+    also = ", as the source is" if spec.get("suspend") is True else ""
+    result.remarks["spec", "suspend"] = f"SET: false, when all that is marked SET is right (suspended until then{also})"
+    if kind.child_version == "batch/v1":
+        result.remarks["spec", "reporting", "source"] = (
+            "Push if the training uses the wattloop client; Logs needs operator.readPodLogs of the chart"
+        )
     result.manifest = {
         "apiVersion": API_VERSION,
         "kind": "RecurringTrainingJob",
         "metadata": _metadata(metadata, result),
         "spec": {
-            "suspend": _suspended(spec, result),
+            # A job without a target starts nothing.
+            "suspend": True,
             **starts,
             "objective": _objective(arguments, result),
             "batchSize": _batch_size(arguments, result),
-            **(_reporting(result) if kind.child_version == "batch/v1" else {}),
+            **({"reporting": {"source": "Logs"}} if kind.child_version == "batch/v1" else {}),
             **_retries(child, result),
             **_same_fields(spec, result),
             **({} if training.names is None else {"trainingContainers": list(training.names)}),
@@ -154,18 +170,16 @@ def converted(kind: CronKind, document: Document) -> Conversion:
 
 
 def _object(document: Document, parent: dict[str, Any], path: Path) -> dict[str, Any]:
-    """An object that a field of the parent has."""
     value = parent.get(str(path[-1]))
     if not isinstance(value, dict):
         found = f"no {path[-1]}" if value is None else format_value(value)
-        raise ConversionError(document.problem(path, found, f"an object in {path[-1]}"))
+        raise DocumentError(document.problem(path, found, f"an object in {path[-1]}"))
     return value
 
 
 def _template(
     kind: CronKind, document: Document, spec: dict[str, Any], result: Conversion
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The template of the job, and the spec of the workload inside it."""
     template = _object(document, spec, TEMPLATE)
     child = template if kind.bare else _object(document, template, result.child)
     kept: dict[str, Any] = {}
@@ -174,7 +188,7 @@ def _template(
         if name in ("labels", "annotations"):
             kept[name] = value
         elif name not in SET_BY_SERVER:
-            result.notes.append(Note((*TEMPLATE, "metadata", name), "not carried over: Wattloop names its workloads"))
+            result.note((*TEMPLATE, "metadata", name), "not carried over: Wattloop names its workloads")
     other = {} if kind.group == "batch" else {"apiVersion": kind.child_version, "kind": kind.child_kind}
     return {**other, **({"metadata": kept} if kept else {}), "spec": child}, child
 
@@ -189,7 +203,7 @@ def _metadata(metadata: dict[str, Any], result: Conversion) -> dict[str, Any]:
         elif name in ("namespace", "labels"):
             kept[name] = value
         elif name not in SET_BY_SERVER:
-            result.notes.append(Note(("metadata", name), "not carried over: it belongs to the source"))
+            result.note(("metadata", name), "not carried over: it belongs to the source")
     return {name: value for name, value in kept.items() if value not in (None, {}, "")}
 
 
@@ -200,46 +214,37 @@ def _job_name(name: str, key: str, result: Conversion) -> str:
     valid = valid if key == "generateName" else valid.rstrip("-")
     if valid != name:
         text = f"shortened to {valid!r}: a job has at most {length} characters and no dot"
-        result.notes.append(Note(("metadata", key), text))
+        result.note(("metadata", key), text)
     return valid
 
 
 def _same_fields(spec: dict[str, Any], result: Conversion) -> dict[str, Any]:
-    """The settings that a job has, too."""
     kept = {ours: spec[theirs] for theirs, ours in SAME_FIELDS.items() if spec.get(theirs) is not None}
     if kept.get("startingDeadlineSeconds") == 0:
         del kept["startingDeadlineSeconds"]
         text = "not carried over: 0 seconds let no run start; here there is no deadline"
-        result.notes.append(Note(("spec", "startingDeadlineSeconds"), text))
+        result.note(("spec", "startingDeadlineSeconds"), text)
     if kept.get("concurrencyPolicy") == "Allow":
         result.remarks["spec", "concurrencyPolicy"] = "CHECK: with Forbid each run learns from the one before it"
     if "concurrencyPolicy" not in kept:
         text = "not set, which means Allow; here it is Forbid, because a run learns from the one before it"
-        result.notes.append(Note(("spec", "concurrencyPolicy"), text))
+        result.note(("spec", "concurrencyPolicy"), text)
     for name, value in spec.items():
         if name not in CONVERTED_FIELDS and value is not None:
-            result.notes.append(Note(("spec", name), "not carried over: a RecurringTrainingJob has no such setting"))
+            result.note(("spec", name), "not carried over: a RecurringTrainingJob has no such setting")
     return kept
-
-
-def _reporting(result: Conversion) -> dict[str, Any]:
-    """How the metric of a script that was not written for Wattloop is read."""
-    result.remarks["spec", "reporting", "source"] = (
-        "Push if the training uses the wattloop client; Logs needs operator.readPodLogs of the chart"
-    )
-    return {"reporting": {"source": "Logs"}}
 
 
 def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:
     """What Wattloop does itself, and so takes from the workload: retries, and the deletion of what has ended."""
     if child.pop("ttlSecondsAfterFinished", None) is not None:
         text = "not carried over: Wattloop reads how a workload ended, and deletes it then"
-        result.notes.append(Note((*result.child, "ttlSecondsAfterFinished"), text))
+        result.note((*result.child, "ttlSecondsAfterFinished"), text)
     limit = child.pop("backoffLimit", None)
     if limit is None:
         return {}
     text = "is spec.retries now: Wattloop starts another workload, with its own decision, for each attempt"
-    result.notes.append(Note((*result.child, "backoffLimit"), text))
+    result.note((*result.child, "backoffLimit"), text)
     return {"retries": min(limit, MAX_RETRIES) if isinstance(limit, int) else limit}
 
 
@@ -251,7 +256,7 @@ def _without_restarts(kind: CronKind, child: dict[str, Any], result: Conversion)
     if kind.child_version == "batch/v1" and isinstance(pod, dict) and pod.get("restartPolicy") == "OnFailure":
         pod["restartPolicy"] = "Never"
         text = "is Never now: the cost of an attempt would include what ran before a restart in its pod"
-        result.notes.append(Note((*result.child, *place, "restartPolicy"), text))
+        result.note((*result.child, *place, "restartPolicy"), text)
 
 
 def _note_containers(training: TrainingContainers, result: Conversion) -> None:
@@ -271,22 +276,14 @@ def _note_containers(training: TrainingContainers, result: Conversion) -> None:
             f"{others} gets no variables of Wattloop (spec.trainingContainers)"
         )
         result.remarks["spec", "trainingContainers"] = "CHECK: the containers that train"
-    result.notes.append(Note(place, text))
-
-
-def _suspended(spec: dict[str, Any], result: Conversion) -> bool:
-    """A job without a target starts nothing."""
-    also = ", as the source is" if spec.get("suspend") is True else ""
-    result.remarks["spec", "suspend"] = f"SET: false, when all that is marked SET is right (suspended until then{also})"
-    return True
+    result.note(place, text)
 
 
 def _objective(arguments: TrainingArguments, result: Conversion) -> dict[str, Any]:
-    """The objective, whose target the source does not say."""
     target = ("spec", "objective", "target")
     result.remarks[*target, "metric"] = "SET: the metric that the training prints or reports"
     result.remarks[*target, "threshold"] = "SET: the value at which the model is good enough"
-    result.notes.append(Note((), "the target is not known; set the metric and its threshold"))
+    result.note((), "the target is not known; set the metric and its threshold")
     objective: dict[str, Any] = {"target": {"metric": METRIC, "threshold": THRESHOLD}}
     if arguments.epochs.value is not None:
         objective["maxEpochs"] = arguments.epochs.value
@@ -296,12 +293,11 @@ def _objective(arguments: TrainingArguments, result: Conversion) -> dict[str, An
             f"the number of epochs is not known, because {why}; set objective.maxEpochs (without it, a run ends after "
             f"{DEFAULT_MAX_EPOCHS}), and {place}"
         )
-        result.notes.append(Note((), text))
+        result.note((), text)
     return objective
 
 
 def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, Any]:
-    """The batch sizes, by what the containers say."""
     setting = arguments.per_device if arguments.per_device.value is not None else arguments.batch_size
     default = setting.value or PLACEHOLDER_BATCH_SIZE
     batch_size: dict[str, Any] = {"default": default, "candidates": list(sizes_around(default))}
@@ -312,7 +308,7 @@ def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, A
         why, place = _why_unknown(arguments.batch_size, arguments.per_device)
         result.remarks["spec", "batchSize", "default"] = "SET: the batch size in use so far"
         text = f"the batch size is not known, because {why}; set it, and {place}"
-        result.notes.append(Note((), text))
+        result.note((), text)
     return batch_size
 
 
@@ -334,3 +330,79 @@ def _why_unknown(*settings: ArgumentValue) -> tuple[str, str]:
     related = ", ".join(each for setting in settings for each in setting.related)
     also = f" by a known name ({related} was not taken for it)" if related else ""
     return f"no argument and no variable has it{also}", pass_it
+
+
+SCHEDULE = ("spec", "schedule")
+ZONE_PREFIX = re.compile(r"^(?:CRON_TZ|TZ)=(\S+)\s+")
+EVERY = re.compile(r"^@every\s+(.+)$")
+# A duration of Go, such as 1h30m.
+DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+DAY_OF_MONTH, DAY_OF_WEEK = 2, 4
+# The periods that a cron schedule has throughout, and their schedules, in ascending order.
+CRON_OF_SECONDS = {
+    60: "* * * * *",
+    **{60 * each: f"*/{each} * * * *" for each in (2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
+    3600: "0 * * * *",
+    **{3600 * each: f"0 */{each} * * *" for each in (2, 3, 4, 6, 8, 12)},
+    86_400: "0 0 * * *",
+    7 * 86_400: "0 0 * * 0",
+    31 * 86_400: "0 0 1 * *",
+}
+YEAR_SECONDS = 366 * 86_400
+STAR_WITH_STEP = re.compile(r"^\*/0*([2-9]|[1-9][0-9]+)$")
+
+
+def schedule_of(schedule: str, time_zone: str | None) -> tuple[dict[str, str], list[Note]]:
+    """The fields of a spec with a schedule, and what is different.
+
+    Args:
+        schedule: The schedule.
+        time_zone: Its time zone; None if the source names none.
+
+    Example:
+        >>> schedule_of("TZ=Europe/Paris 0 3 ? * 1", None)
+        ({'schedule': '0 3 * * 1', 'timeZone': 'Europe/Paris'}, [])
+        >>> schedule_of("@every 1h30m", None)[0]
+        {'schedule': '0 */2 * * *', 'timeZone': 'Etc/UTC'}
+    """
+    schedule = schedule.strip()
+    prefix = ZONE_PREFIX.match(schedule)
+    if prefix is not None:
+        schedule, time_zone = schedule[prefix.end() :], prefix[1]
+    every = EVERY.match(schedule)
+    seconds = None if every is None else _seconds(every[1])
+    if seconds is not None:
+        period, cron = next((each for each in CRON_OF_SECONDS.items() if each[0] >= seconds), (YEAR_SECONDS, "@yearly"))
+        differs = f", because no cron schedule has {seconds} s" if period != seconds else ""
+        text = f"is {cron} now, by the clock and not by the start of a controller{differs}"
+        return {"schedule": cron, "timeZone": time_zone or "Etc/UTC"}, [Note(SCHEDULE, text)]
+    # A question mark means any value, as a star.
+    fields = ["*" if each == "?" else each for each in schedule.split()]
+    notes = list(_differences(fields, time_zone))
+    return {"schedule": " ".join(fields), "timeZone": time_zone or "Etc/UTC"}, notes
+
+
+def _seconds(duration: str) -> int | None:
+    """The seconds of a duration, at least 1; None if it is no duration."""
+    parts = DURATION_PART.findall(duration.strip())
+    if not parts or "".join(number + unit for number, unit in parts) != duration.strip():
+        return None
+    return max(1, math.floor(sum(float(number) * UNIT_SECONDS[unit] for number, unit in parts)))
+
+
+def _differences(fields: list[str], time_zone: str | None) -> Iterator[Note]:
+    if time_zone is None:
+        yield Note(
+            ("spec", "timeZone"),
+            "not set, so the schedule followed the controller's own time zone, usually UTC; here it is Etc/UTC",
+        )
+    if len(fields) <= DAY_OF_WEEK:
+        return
+    days = fields[DAY_OF_MONTH], fields[DAY_OF_WEEK]
+    if "*" not in days and any(STAR_WITH_STEP.match(each) for each in days):
+        yield Note(
+            SCHEDULE,
+            f"with the days {days[0]} and {days[1]} the source runs on a day that matches either of them, and this "
+            "schedule on a day that matches both; list the days of one field",
+        )

@@ -8,13 +8,13 @@ user's pattern that spends a second in slow lines is used no more.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 from wattloop.printable import quoted
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, OutputReading
-from wattloop_operator.domain.unread_lines import UnreadLine
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader
 
 # Wattloop's own forms take 4 ms for the longest line, and 0.15 s for the 4,096 lines that are read a second.
 MAX_LINE_SECONDS = 0.005
@@ -27,12 +27,10 @@ class SlowPatternError(Exception):
     """A user's pattern takes too much processor time; the text says for what line, and what to do."""
 
 
-class BoundedOutputReader:
+class BoundedOutputReader(OutputReader):
     """An `OutputReader` whose processor time is bounded. For one thread.
 
     Args:
-        reporting: The format of the output.
-        target: The target, whose metric is read.
         monotonic: Monotonic seconds.
         processor_time: Seconds of processor time of the calling thread.
         max_epochs, has_counted, counts_from_0: See `OutputReader`.
@@ -45,17 +43,15 @@ class BoundedOutputReader:
         self,
         reporting: Reporting,
         target: Target,
-        monotonic: Callable[[], float],
-        processor_time: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+        processor_time: Callable[[], float] = time.thread_time,
         *,
         max_epochs: float = math.inf,
         has_counted: bool = False,
         counts_from_0: bool = False,
     ) -> None:
-        self._reader = OutputReader(
-            reporting, target, max_epochs=max_epochs, has_counted=has_counted, counts_from_0=counts_from_0
-        )
-        self._pattern = reporting.pattern
+        super().__init__(reporting, target, max_epochs=max_epochs, has_counted=has_counted, counts_from_0=counts_from_0)
+        self._users_pattern = reporting.pattern
         self._processor_time = processor_time
         self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)
         self._slow_lines = _Budget(SLOW_SHARE, SLOW_RESERVE_SECONDS, monotonic)
@@ -67,32 +63,19 @@ class BoundedOutputReader:
             SlowPatternError: The pattern has spent its time in slow lines; read no further one.
         """
         begin = self._processor_time()
-        evaluation = self._reader.read(line, number)
+        evaluation = super().read(line, number)
         seconds = self._processor_time() - begin
         self._all_lines.spend(seconds)
         # A pause of the process, such as for its garbage, also counts, which the reserve allows for.
-        if self._pattern is not None and seconds > MAX_LINE_SECONDS:
+        if self._users_pattern is not None and seconds > MAX_LINE_SECONDS:
             self._slow_lines.spend(seconds)
             if self._slow_lines.debt_seconds > 0:
                 raise SlowPatternError(
-                    f"the pattern {quoted(self._pattern)} takes {1000 * seconds:.0f} ms of processor time for a line "
-                    f"of {min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected "
+                    f"the pattern {quoted(self._users_pattern)} takes {1000 * seconds:.0f} ms of processor time for a "
+                    f"line of {min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected "
                     f"at most {1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
                 )
         return evaluation
-
-    def at_end(self) -> Evaluation | None:
-        """See `OutputReader.at_end`."""
-        return self._reader.at_end()
-
-    @property
-    def reading(self) -> OutputReading:
-        """See `OutputReader.reading`."""
-        return self._reader.reading
-
-    def passed_over(self) -> UnreadLine | None:
-        """See `OutputReader.passed_over`."""
-        return self._reader.passed_over()
 
     @property
     def wait_seconds(self) -> float:

@@ -11,29 +11,27 @@ import csv
 import json
 import math
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import re2
 
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
-from wattloop_operator.domain.named_metric import NUMBER
-from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
-from wattloop_operator.domain.printed_epoch import EPOCH, PrintedEpochs
-from wattloop_operator.domain.share_in_percent import (
+from wattloop_operator.domain.named_metric import (
     AS_FRACTION,
     IN_PERCENT,
+    NUMBER,
     is_fraction,
     is_rate_in_percent,
     is_share,
     may_be_fraction,
     may_be_percent,
 )
+from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
+from wattloop_operator.domain.printed_epoch import EPOCH, PrintedEpochs
 from wattloop_operator.domain.training_data import names_evaluation
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReading
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, OutputReading
 from wattloop_operator.domain.unread_lines import UnreadLine
 
 DELIMITERS = (",", ";", "\t")
@@ -53,41 +51,6 @@ _NUMBER = re2.compile(NUMBER)
 _EPOCH_VALUE = re2.compile(rf"^(?P<{EPOCH}>.*)$")
 
 
-class MetricReader(Protocol):
-    """Reads the evaluations of one training from its lines, in their order."""
-
-    @property
-    def reading(self) -> OutputReading:
-        """What was read so far."""
-        ...
-
-    def read(self, line: bytes, number: int = 0) -> Evaluation | None:
-        """Read the next line, with its number, if that is wanted; None if it has no evaluation."""
-        ...
-
-    def passed_over(self) -> UnreadLine | None:
-        """The line that was read last, if it says something of the metric and has not counted; else None."""
-        ...
-
-    def at_end(self) -> Evaluation | None:
-        """The value that waited for the end, once the training has ended well; None if there is none."""
-        ...
-
-
-def reader_of(
-    reporting: Reporting,
-    target: Target,
-    monotonic: Callable[[], float],
-    processor_time: Callable[[], float],
-    *,
-    max_epochs: float = math.inf,
-) -> MetricReader:
-    """The reader of an output or, with `source: File`, of the rows of a file; see `BoundedOutputReader`."""
-    if reporting.source is ReportingSource.FILE:
-        return RowReader(target)
-    return BoundedOutputReader(reporting, target, monotonic, processor_time, max_epochs=max_epochs)
-
-
 @dataclass(frozen=True)
 class _Row:
     """What a row says of the metric.
@@ -104,9 +67,6 @@ class _Row:
 class RowReader:
     """Reads the evaluations of one training from the rows of its file.
 
-    Args:
-        target: The target, whose metric is read.
-
     Example:
         >>> target = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
         >>> rows = RowReader(target)
@@ -120,7 +80,7 @@ class RowReader:
         self._name = target.metric
         self._is_share = is_fraction(target) and is_share(target.metric)
         self._is_rate_in_percent = is_rate_in_percent(target)
-        self._epochs = self._new_epochs()
+        self._epochs = PrintedEpochs(_EPOCH_VALUE, max_epochs=math.inf)
         self._head: list[str] | None = None
         self._delimiter = ","
         # Of each evaluation that has counted, by which a rewritten file is read on.
@@ -150,16 +110,17 @@ class RowReader:
         return OutputReading(unread=f"no row has counted; {at_end}" if known else "", unread_at_end=at_end)
 
     def passed_over(self) -> UnreadLine | None:
-        """See `MetricReader.passed_over`."""
+        """See `OutputReader.passed_over`."""
         return self._passed_over
 
     def at_end(self) -> Evaluation | None:
-        """See `MetricReader.at_end`: a row waits for nothing."""
+        """See `OutputReader.at_end`: a row waits for nothing."""
         return None
 
     def restart(self) -> None:
         """Note that the file is rewritten, from its first row: rows that have counted do not count again."""
-        self._head, self._place, self._epochs = None, 0, self._new_epochs()
+        self._head, self._place = None, 0
+        self._epochs = PrintedEpochs(_EPOCH_VALUE, max_epochs=math.inf)
         self._earlier = self._goes_on = None
 
     def pass_earlier(self, head: bytes, tail: bytes) -> None:
@@ -181,7 +142,7 @@ class RowReader:
                 self._earlier = row
 
     def read(self, line: bytes, number: int = 0) -> Evaluation | None:
-        """See `MetricReader.read`."""
+        """See `OutputReader.read`."""
         self._passed_over = None
         text = _text(line)
         if not text:
@@ -197,7 +158,12 @@ class RowReader:
         if problem or not value:
             return None
         if self._earlier is not None:
-            self._goes_on, self._earlier = self._follows(row, self._earlier), None
+            # A row may be of a run that has written the earlier rows, too, unless its epochs begin again.
+            epoch, last = self._epoch_in(row), self._epoch_in(self._earlier)
+            where = f"after epoch {last}" if epoch and last else "without an epoch"
+            text = f"goes on {where} from rows that the file had before the start, {OF_WHICH_RUN}"
+            self._goes_on = "" if epoch and last and float(epoch) <= float(last) else text
+            self._earlier = None
         if self._goes_on:
             self._note_unread(UnreadLine(text, cause=self._goes_on))
             return None
@@ -208,18 +174,9 @@ class RowReader:
         return self._counted_once(Evaluation(float(value), self._epochs.completed if epoch else None, text, number))
 
     def _row(self, text: str) -> _Row | None:
-        """The row of a line; None of a head and of an empty line."""
         if not text:
             return None
         return self._read_json(text) if text.startswith("{") else self._read_cells(text)
-
-    def _follows(self, row: _Row, earlier: _Row) -> str:
-        """Why a row may be of a run that has written the earlier rows, too; empty if its epochs begin again."""
-        epoch, last = self._epoch_in(row), self._epoch_in(earlier)
-        if epoch and last and float(epoch) <= float(last):
-            return ""
-        where = f"after epoch {last}" if epoch and last else "without an epoch"
-        return f"goes on {where} from rows that the file had before the start, {OF_WHICH_RUN}"
 
     def _counted_once(self, found: Evaluation) -> Evaluation | None:
         key = hash((found.epoch, repr(found.metric)))
@@ -292,8 +249,16 @@ class RowReader:
         self._passed_over = self._unread = line
         self._unread_rows += 1
 
-    def _new_epochs(self) -> PrintedEpochs:
-        return PrintedEpochs(_EPOCH_VALUE, max_epochs=math.inf)
+
+MetricReader = OutputReader | RowReader
+"""Reads the evaluations of one training from its lines, in their order."""
+
+
+def reader_of(reporting: Reporting, target: Target, *, max_epochs: float = math.inf) -> MetricReader:
+    """The reader of an output or, with `source: File`, of the rows of a file."""
+    if reporting.source is ReportingSource.FILE:
+        return RowReader(target)
+    return BoundedOutputReader(reporting, target, max_epochs=max_epochs)
 
 
 def _text(line: bytes) -> str:

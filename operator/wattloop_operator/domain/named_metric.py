@@ -17,9 +17,9 @@ from typing import Any
 
 import re2
 
-from wattloop_operator.domain.progress_bar import step_count_of
-from wattloop_operator.domain.share_in_percent import AS_FRACTION, IN_PERCENT, is_share, may_be_fraction, may_be_percent
-from wattloop_operator.domain.step_line import is_of_step
+from wattloop_operator.api.metric_words import ERROR_RATE_PATTERN, SHARE_PATTERN
+from wattloop_operator.api.objective import Direction, Target
+from wattloop_operator.domain.progress_bar import is_of_step, step_count_of
 from wattloop_operator.domain.training_data import (
     EVALUATION,
     LOG_PREFIX,
@@ -28,6 +28,60 @@ from wattloop_operator.domain.training_data import (
     names_data,
     names_evaluation,
 )
+
+IN_PERCENT = "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
+AS_FRACTION = "perhaps as a fraction where the threshold is in percent: write the threshold as what is printed"
+# Above 1 by more than a mean of rounded shares.
+MAX_SHARE = 1.01
+MAX_PERCENT = 100.0
+
+
+def is_fraction(target: Target) -> bool:
+    """Whether a target is met by a value from 0 to 1 and any larger one."""
+    return target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric's name says that it is a share of what was evaluated.
+
+    Example:
+        >>> [is_share(name) for name in ("val_acc", "Top5", "eval_rougeL", "exact_match", "mAP50-95", "reward")]
+        [True, True, True, True, True, False]
+    """
+    return re2.search(SHARE_PATTERN, metric) is not None
+
+
+def may_be_percent(value: float) -> bool:
+    """Whether a share of this value can only be in percent.
+
+    Example:
+        >>> [may_be_percent(value) for value in (0.85, 1.0, 85.0, 850.0)]
+        [False, False, True, False]
+    """
+    return MAX_SHARE < value <= MAX_PERCENT
+
+
+def is_rate_in_percent(target: Target) -> bool:
+    """Whether the target of an error rate is in percent, and so met by any fraction.
+
+    Example:
+        >>> fields = {"metric": "val_wer", "direction": "Minimize"}
+        >>> [is_rate_in_percent(Target.model_validate(fields | {"threshold": each})) for each in ("10", "0.1")]
+        [True, False]
+    """
+    is_rate = target.direction is Direction.MINIMIZE and re2.search(ERROR_RATE_PATTERN, target.metric) is not None
+    return is_rate and 1 < float(target.threshold) <= MAX_PERCENT
+
+
+def may_be_fraction(value: float) -> bool:
+    """Whether an error rate of this value may be a fraction: as a percentage it is small.
+
+    Example:
+        >>> [may_be_fraction(value) for value in (0.95, 0.0, 12.1)]
+        [True, False, False]
+    """
+    return 0 < value <= 1
+
 
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity|infinity)"
 # A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not; what may follow it.
@@ -140,8 +194,9 @@ class NamedMetric:
         is_rate_in_percent: Whether the metric is an error rate whose target is in percent.
 
     Attributes:
-        is_fraction: As given.
-        is_rate_in_percent: As given.
+        is_fraction, is_rate_in_percent: As given.
+        says_data: Whether the name says of what data the metric is.
+        names_evaluation: Whether the name says that the metric is of an evaluation.
 
     Example:
         >>> accuracy = NamedMetric("accuracy", is_fraction=True)
@@ -159,7 +214,7 @@ class NamedMetric:
         self._name = name
         self.is_fraction, self.is_rate_in_percent = is_fraction, is_rate_in_percent
         self._is_share = is_fraction and is_share(name)
-        self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
+        self.says_data, self.names_evaluation = names_data(name), names_evaluation(name)
         # As it is, and as JSON may write it.
         forms = dict.fromkeys((name, json.dumps(name)[1:-1]))
         escaped = f"(?:{'|'.join(map(re2.escape, forms))})"
@@ -175,11 +230,6 @@ class NamedMetric:
         self._followed = _compiled(escaped, rf"(?:{_SEPARATOR}|{_SPACE})", end=_FOLLOWED)
         self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
         self._evaluation = re2.compile(_EVALUATION_OF.format(evaluation=EVALUATION, name=escaped))
-
-    @property
-    def names_evaluation(self) -> bool:
-        """Whether the name says that the metric is of an evaluation."""
-        return self._names_evaluation
 
     def value(self, text: str) -> NamedValue:
         """The value after a separator, such as ``accuracy=0.9``."""
@@ -223,7 +273,13 @@ class NamedMetric:
             return NamedValue(doubt=f"followed by {rest!r}: {_ALONE}")
         if self.is_fraction and self._percent.search(text) is not None:
             return NamedValue(doubt=IN_PERCENT, is_certain=True)
-        place = self._place(text)
+        bracketed, place = self._bracketed.search(text), ""
+        if bracketed is not None:
+            place = f"in brackets, {bracketed.group(1)!r}"
+        elif self._spaced.search(text) is not None:
+            place = f"before a space, without '=' as in {self._name}=0.5"
+        elif self._cell.search(text) is not None:
+            place = "in the cells of a table"
         if place:
             return NamedValue(doubt=f"{place}: {_ALONE}")
         others = self._others(text)
@@ -232,11 +288,6 @@ class NamedMetric:
             return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}", is_of_other_data=True)
         return NamedValue(other_names=tuple(filter(names_evaluation, evaluations)) or tuple(evaluations[:1]))
 
-    @property
-    def says_data(self) -> bool:
-        """Whether the name says of what data the metric is."""
-        return self._says_data
-
     def evaluations_in(self, text: str) -> tuple[str, ...]:
         """The names of evaluations of the metric that a line has, with a number.
 
@@ -244,7 +295,7 @@ class NamedMetric:
             >>> NamedMetric("ppl", is_fraction=False).evaluations_in("| end of epoch 1 | valid loss 6.5 | valid ppl 65")
             ('valid ppl',)
         """
-        if self._says_data:
+        if self.says_data:
             return ()
         return tuple(filter(names_evaluation, self._others(with_plain_scalars(text))))
 
@@ -253,22 +304,13 @@ class NamedMetric:
         others = (found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES))
         return [name for name in dict.fromkeys(others) if name != self._name]
 
-    def _place(self, text: str) -> str:
-        """Where the number after the name stands, if not behind a separator; empty if there is none."""
-        bracketed = self._bracketed.search(text)
-        if bracketed is not None:
-            return f"in brackets, {bracketed.group(1)!r}"
-        if self._spaced.search(text) is not None:
-            return f"before a space, without '=' as in {self._name}=0.5"
-        return "" if self._cell.search(text) is None else "in the cells of a table"
-
     def _value(self, compiled: Any, text: str) -> NamedValue:
         text = with_plain_scalars(text)
         found = compiled.search(text)
         if found is None:
             return NamedValue()
         by_word = self._not_of_training(islice(_and_later(compiled, found, text), _MAX_VALUES), text)
-        evaluation = None if self._says_data else self._evaluation.search(text)
+        evaluation = None if self.says_data else self._evaluation.search(text)
         if evaluation is not None:
             # What has no such word beside it is then of the training data: "accuracy: 0.99 val_accuracy: 0.71".
             by_word = {word: match for word, match in by_word.items() if _IS_EVALUATION.fullmatch(word)}
@@ -291,7 +333,7 @@ class NamedMetric:
         records: dict[str, Any] = {}
         for match in matches:
             before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
-            if self._says_data or not is_of_training_data(before, after):
+            if self.says_data or not is_of_training_data(before, after):
                 words = _words_before(before)
                 (found if _RECORDS.isdisjoint(words) else records).setdefault(words[-1], match)
         return found or records
@@ -301,7 +343,7 @@ class NamedMetric:
         scale = self._other_scale(float(match.group(_NUMBER_GROUP)), has_sign=_PERCENT.match(after) is not None)
         if scale:
             return NamedValue(doubt=scale, is_certain=True)
-        of_evaluation = self._names_evaluation or is_of_evaluation(before, after)
+        of_evaluation = self.names_evaluation or is_of_evaluation(before, after)
         other_data = self._other_data(text, before, of_evaluation=of_evaluation)
         if other_data:
             return NamedValue(doubt=other_data, is_of_other_data=True)

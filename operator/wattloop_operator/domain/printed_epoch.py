@@ -105,8 +105,11 @@ class PrintedEpochs:
             printed = None if found is None else found.group(EPOCH)
         else:
             printed = printed_epoch(text, has_metric=has_metric)
-        epoch = _finite(printed)
-        if epoch is None or printed is None:
+        try:
+            epoch = math.nan if printed is None else float(printed)
+        except ValueError:
+            return None
+        if printed is None or not math.isfinite(epoch):
             return None
         # No argument is written as 3.0.
         has_metric |= "." in printed
@@ -174,11 +177,3 @@ def _is_of_line(before: str, text: str, *, has_metric: bool) -> bool:
     while (delimiter := _DELIMITER.search(before, start)) is not None and delimiter.end() > start:
         start = delimiter.end()
     return _STANDALONE_NUMBER.search(before[start:]) is None
-
-
-def _finite(text: str | None) -> float | None:
-    try:
-        number = math.nan if text is None else float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

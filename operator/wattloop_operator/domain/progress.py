@@ -10,14 +10,71 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.wire.training_messages import MAX_PROCESS_CHARACTERS, MAX_RANKS, MAX_UUID_CHARACTERS
+from wattloop.wire.training_messages import (
+    MAX_CHOSEN_CHARACTERS,
+    MAX_PROBED_PARAMETERS,
+    MAX_PROBLEM_CHARACTERS,
+    MAX_PROCESS_CHARACTERS,
+    MAX_RANKS,
+    MAX_THRESHOLDS,
+    MAX_UUID_CHARACTERS,
+)
 from wattloop_operator.api.curve_field import CurveField
-from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
+from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ApiModel
 from wattloop_operator.api.model_output import AttemptModel
-from wattloop_operator.domain.gpu_readings import AgentReadings, EpochMark, GpuReadingStatus
-from wattloop_operator.domain.limit_progress import MAX_MEASURING_RANKS, AgentLimits, LimitScheduleStatus, ProfilePoint
-from wattloop_operator.domain.probe_status import ProbesStatus
+from wattloop_operator.domain.gpu_readings import (
+    MAX_MEASURING_RANKS,
+    AgentLimits,
+    AgentReadings,
+    EpochMark,
+    GpuIntervals,
+    PowerLimitSchedule,
+    ProfilePoint,
+)
+
+
+class ProbeOutcome(ApiModel):
+    """What the training went on with after a probe."""
+
+    threshold: DecimalString = Field(description="The threshold.")
+    batch_size: BatchSizeNumber = Field(description="The global batch size.")
+    parameters: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_CHOSEN_CHARACTERS)], ...], Field(max_length=MAX_PROBED_PARAMETERS)
+    ] = Field(default=(), description="Values of the probed parameters, NAME=VALUE.")
+    power_limit_watts: int | None = Field(
+        default=None, ge=1, description="Power limit of each GPU, in watts. Absent if none is held."
+    )
+    trials: int = Field(default=0, ge=0, description="Number of trials.")
+    combinations: int = Field(default=0, ge=0, description="Number of combinations of the grid.")
+
+
+class ProbeUsage(ApiModel):
+    """What trials have used. It is part of the attempt's usage and cost, and no policy learns from it."""
+
+    trials: int = Field(default=0, ge=0, description="Number of trials.")
+    energy_joules: NonNegativeDecimalString = Field(description="Their energy, in joules.")
+    time_seconds: NonNegativeDecimalString = Field(description="Their time, in seconds.")
+
+
+class ProbeProgress(ProbeUsage):
+    """What the probes of an attempt have used and chosen."""
+
+    choices: Annotated[tuple[ProbeOutcome, ...], Field(max_length=2 * MAX_THRESHOLDS)] = Field(
+        default=(), description="The choice of each probe that ended, in the order of time."
+    )
+    problem: str = Field(
+        default="",
+        description="What limited the latest probe: trials that its bounds left out, limits that may not be held, or "
+        "energies that are uncertain or not measured. Empty if nothing did.",
+        max_length=MAX_PROBLEM_CHARACTERS,
+    )
+    earlier: ProbeUsage | None = Field(
+        default=None,
+        description="What trials of earlier processes of the attempt have used, which is included. Absent if the "
+        "reporting process is the first that probes.",
+    )
+
 
 # As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
 MAX_HEARTBEATS = 256
@@ -87,8 +144,7 @@ class FinalMetricPrediction(ApiModel):
         description="Probability that the attempt reaches its target, in percent."
     )
     plateau: bool = Field(
-        default=False,
-        description="Whether the attempt is at its plateau, below the target. It is stopped then.",
+        default=False, description="Whether the attempt is at its plateau, below the target. It is stopped then."
     )
 
 
@@ -180,7 +236,7 @@ class Progress(ApiModel):
         "Absent if none is decided.",
         ge=1,
     )
-    limit_schedule: LimitScheduleStatus | None = Field(
+    limit_schedule: PowerLimitSchedule | None = Field(
         default=None,
         description="Schedule by which ranks without a process group of PyTorch measure power limits. It was decided "
         "with the verdict on its epoch and never changes. Absent if none is decided.",
@@ -188,7 +244,7 @@ class Progress(ApiModel):
     ranks: int = Field(
         default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS
     )
-    gpus: Annotated[tuple[GpuReadingStatus, ...], Field(max_length=1024)] = Field(
+    gpus: Annotated[tuple[GpuIntervals, ...], Field(max_length=1024)] = Field(
         default=(), description="Energy counters of all GPUs of the attempt."
     )
     gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
@@ -196,9 +252,7 @@ class Progress(ApiModel):
         default=None, description="Sum of the maximum power limits of all GPUs of the attempt, in watts.", ge=1
     )
     power_limit_watts: int | None = Field(
-        default=None,
-        description="Power limit currently held on each GPU, in watts. Absent if none is held.",
-        ge=1,
+        default=None, description="Power limit currently held on each GPU, in watts. Absent if none is held.", ge=1
     )
     power_limit_refusal: str = Field(
         default="", description="Reason why the power limit requested last is not held.", max_length=512
@@ -206,7 +260,7 @@ class Progress(ApiModel):
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64)] = Field(
         default=(), description="Measurements at each power limit, if power limits were measured."
     )
-    probes: ProbesStatus | None = Field(
+    probes: ProbeProgress | None = Field(
         default=None, description="What the training's probes have used and chosen. Absent if there was no trial."
     )
     last_report_time: Time | None = Field(

@@ -30,7 +30,6 @@ class Unit:
 
     Attributes:
         size: Its size in joules, in seconds, or in units of the currency.
-        name: Its name.
     """
 
     size: float

@@ -73,8 +73,7 @@ DirectionName = Annotated[
 ]
 Threshold = Annotated[float, Field(description="a finite number")]
 ImageDigest = Annotated[
-    str | None,
-    Field(pattern=IMAGE_DIGEST_PATTERN, description="a digest such as sha256:… with 64 hexadecimal digits"),
+    str | None, Field(pattern=IMAGE_DIGEST_PATTERN, description="a digest such as sha256:… with 64 hexadecimal digits")
 ]
 Curve = Annotated[
     InstanceOf[MetricCurve] | None,
@@ -89,8 +88,7 @@ Parameters = Annotated[
     tuple[tuple[ParameterText, ParameterText], ...],
     AfterValidator(_by_rising_names),
     Field(
-        max_length=MAX_PARAMETERS,
-        description=f"at most {MAX_PARAMETERS} names, each with a text as value, in order",
+        max_length=MAX_PARAMETERS, description=f"at most {MAX_PARAMETERS} names, each with a text as value, in order"
     ),
 ]
 Pipeline = Annotated[PipelineResult | None, Field(description="an object with a mode, and finite numbers")]

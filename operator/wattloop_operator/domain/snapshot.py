@@ -3,17 +3,67 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
+
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_planner.bandit.policy import Policy
+
+# A model has about six matrices of the arms, of 8 bytes a cell: this many cells are 24 MB.
+MAX_CELLS = 500_000
+# What a model has besides, in cells.
+OTHER_CELLS = 200
+
+
+@dataclass(frozen=True)
+class _Entry:
+    policy: Policy
+    cells: int
+
+
+class PolicyCache:
+    """The most recently used policies, so that each updates its model with new observations only. Thread-safe.
+
+    A policy decides the same whether it is kept or created. It is not thread-safe, so a decision takes it out and puts
+    it back; a decision of the same job on another thread creates one meanwhile.
+
+    Args:
+        max_cells: Bound of the sum of the policies' sizes, in cells of one matrix of the arms.
+    """
+
+    def __init__(self, max_cells: int = MAX_CELLS) -> None:
+        self._lock = threading.Lock()
+        self._entries: LRUCache[Hashable, _Entry] = LRUCache(max_cells, getsizeof=lambda entry: entry.cells)
+
+    @contextmanager
+    def policy(self, key: Hashable, create: Callable[[], Policy], arms: int) -> Iterator[Policy]:
+        """A policy that no other thread uses within the context.
+
+        Args:
+            key: Identifies the job and all settings of the policy.
+            create: Creates the policy if none is kept.
+            arms: Number of arms of its model, which determines its size.
+        """
+        with self._lock:
+            entry = self._entries.pop(key, None)
+        policy = create() if entry is None else entry.policy
+        yield policy
+        # Not after an exception, which may have left the model with a part of the observations.
+        cells = arms**2 + OTHER_CELLS
+        with self._lock:
+            if cells <= self._entries.maxsize:
+                self._entries[key] = _Entry(policy, cells)
+
 
 Value = TypeVar("Value")
 
@@ -53,10 +103,8 @@ class WorkloadPod:
     """A pod of a workload.
 
     Attributes:
-        name: Its name.
         node: Its node; empty if it was bound to none.
         index: Its index in an indexed Job; None in others.
-        uid: Its UID.
     """
 
     name: str
@@ -74,8 +122,6 @@ class UndeliveredReports:
     """Reports that processes left in the termination message of their container, because no operator received them.
 
     Attributes:
-        pod: Name of the pod.
-        pod_uid: Its UID.
         packed: The reports, as `wattloop.wire.undelivered_reports` packs them. Untrusted.
         superseded: Whether the container was started again since, in this pod or in another one.
     """
@@ -91,7 +137,6 @@ class QueueWait:
     """The wait of a workload for the quota of its queue.
 
     Attributes:
-        queue: Name of the queue.
         reason: Why it waits, as one word of the queue's.
         message: The same as a sentence.
         since: Since when; None if that is not known.
@@ -113,9 +158,6 @@ class WorkloadState:
     Attributes:
         name: Its name, which is that of its recurrence.
         api_version: API version of its kind.
-        kind: Its kind.
-        uid: Its UID.
-        phase: Its phase.
         owned: Whether it belongs to the recurrence of its name. Wattloop never changes an object
             that does not.
         started_at: When its first process started.
@@ -263,3 +305,47 @@ def once_per_snapshot(function: Callable[[Snapshot], Value]) -> Callable[[Snapsh
         return value
 
     return derive
+
+
+# Slewing, as NTP does it, changes the clocks' difference by at most 0.5 ms per second.
+MAX_STEP_SECONDS = 5.0
+
+
+class SteadyClock:
+    """Compares the wall clock with the monotonic clock, which a suspended machine stops and nobody sets.
+
+    Thread-safe.
+
+    Args:
+        clock: The time, with a time zone.
+        monotonic: Monotonic seconds.
+
+    Example:
+        >>> from datetime import UTC, timedelta
+        >>> noon, hours, seconds = datetime(2026, 3, 1, 12, tzinfo=UTC), [0], [0.0]
+        >>> steady = SteadyClock(lambda: noon + timedelta(hours=hours[0], seconds=seconds[0]), lambda: seconds[0])
+        >>> seconds[0] = 3600.0
+        >>> f"{steady.since():%H:%M}"
+        '12:00'
+        >>> hours[0] = 8  # the machine was suspended for 8 hours
+        >>> f"{steady.since():%H:%M}"
+        '21:00'
+    """
+
+    def __init__(self, clock: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._since = clock()
+        self._offset = self._since.timestamp() - monotonic()
+
+    def since(self) -> datetime:
+        """Since when the wall clock has made no step: at most since this object was made."""
+        with self._lock:
+            now = self._clock()
+            offset = now.timestamp() - self._monotonic()
+            if abs(offset - self._offset) > MAX_STEP_SECONDS:
+                self._since = now
+            # The latest difference, so that slewing never adds up to a step.
+            self._offset = offset
+            return self._since

@@ -83,8 +83,5 @@ def _of_summary(summary: ProgressSummary | None) -> Progress:
     if summary is None:
         return Progress()
     return Progress(
-        epoch=summary.epoch,
-        metric=summary.metric,
-        curve=summary.curve,
-        power_limit_watts=summary.power_limit_watts,
+        epoch=summary.epoch, metric=summary.metric, curve=summary.curve, power_limit_watts=summary.power_limit_watts
     )

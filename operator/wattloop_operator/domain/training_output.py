@@ -17,11 +17,16 @@ import re2
 from wattloop.printable import quoted
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
-from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_plain_scalars
+from wattloop_operator.domain.named_metric import (
+    NamedMetric,
+    NamedValue,
+    is_fraction,
+    is_rate_in_percent,
+    with_plain_scalars,
+)
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs, printed_epoch
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
-from wattloop_operator.domain.share_in_percent import is_fraction, is_rate_in_percent
 from wattloop_operator.domain.training_data import PhaseHeadings
 from wattloop_operator.domain.unread_lines import AT_TABLE_HEAD, MAY_PRECEDE, UnreadLine, UnreadLines
 
@@ -113,8 +118,6 @@ class OutputReader:
     """Reads the evaluations from the lines of one training, in their order.
 
     Args:
-        reporting: The format of the output.
-        target: The target, whose metric is read.
         max_epochs: The most epochs of the training.
         has_counted: Whether an evaluation of this training has counted before these lines.
         counts_from_0: Whether an evaluation before these lines has shown that the script counts epochs from 0.
@@ -144,7 +147,8 @@ class OutputReader:
         counts_from_0: bool = False,
     ) -> None:
         self._name = target.metric
-        self._pattern = self._named = None
+        self._pattern: Any = None
+        self._named: NamedMetric | None = None
         if reporting.pattern is None:
             self._named = NamedMetric(
                 self._name, is_fraction=is_fraction(target), is_rate_in_percent=is_rate_in_percent(target)
@@ -305,7 +309,8 @@ class OutputReader:
         return math.isfinite(evaluation.metric) and self._target.reached_by(evaluation.metric)
 
     def _of_pattern(self, text: str) -> NamedValue:
-        found = _group(self._pattern, text, METRIC)
+        match = self._pattern.search(text)
+        found = None if match is None else match.group(METRIC)
         # The comma of "loss 0.5, lr 0.1" is in what \S+ takes, as is the bracket of "np.float64(0.5)".
         number = None if found is None else with_plain_scalars(found.rstrip(",;"))
         if found is not None and number_in(number) is None:
@@ -387,13 +392,14 @@ class OutputReader:
 
     def _why_unread(self, named: NamedMetric, text: str, *, has_epoch: bool) -> NamedValue:
         """Why a line that names the metric has no value; the name of an evaluation, if that alone would make it one."""
-        names = tuple(name for name in named.evaluations_in(text) if self._is_read_as(name, named, text, has_epoch))
-        return NamedValue(other_names=names) if names else named.why_unread(text)
 
-    def _is_read_as(self, name: str, named: NamedMetric, text: str, has_epoch: bool) -> bool:
-        other = _named(name, named.is_fraction, named.is_rate_in_percent)
-        may_be_column = has_epoch or named.is_summary(text) or self._is_step(other, text)
-        return other.value(text).number is not None or (may_be_column and other.column(text).number is not None)
+        def is_read_as(name: str) -> bool:
+            other = _named(name, named.is_fraction, named.is_rate_in_percent)
+            may_be_column = has_epoch or named.is_summary(text) or self._is_step(other, text)
+            return other.value(text).number is not None or (may_be_column and other.column(text).number is not None)
+
+        names = tuple(filter(is_read_as, named.evaluations_in(text)))
+        return NamedValue(other_names=names) if names else named.why_unread(text)
 
 
 @lru_cache(maxsize=16)
@@ -468,11 +474,6 @@ def _compiled(pattern: str) -> Any:
         text = error.args[0] if error.args else error
         cause = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
         raise PatternError(f"found {quoted(pattern)}, expected a regular expression of RE2: {cause}") from error
-
-
-def _group(compiled: Any, text: str, name: str) -> str | None:
-    found = compiled.search(text) if name in compiled.groupindex else None
-    return None if found is None else found.group(name)
 
 
 def number_in(text: str | None) -> float | None:

@@ -4,12 +4,70 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import islice
 
 from wattloop_operator.domain.named_metric import NUMBER, NamedValue
 from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
 from wattloop_operator.domain.progress_bar import ProgressBar
-from wattloop_operator.domain.similar_name import SimilarName
-from wattloop_operator.domain.training_data import names_evaluation
+from wattloop_operator.domain.training_data import names_data, names_evaluation
+
+# Ratio of SequenceMatcher: val_acuracy and val_accuracy have 0.96, val_loss and train_loss 0.67.
+MIN_RATIO = 0.75
+_WORD = r"[A-Za-z_][A-Za-z0-9_./@-]{0,99}"
+# One word or two before a number. Bounded, since the text is a tenant's.
+_NAMES = re.compile(
+    rf"(?<![A-Za-z0-9_./@-])((?:{_WORD} )?({_WORD}))[\"']?\s{{0,8}}[=:]?\s{{0,8}}[\"']?(?:{NUMBER})(?![A-Za-z0-9_])"
+)
+_JOINTS = re.compile("[ _./-]+")
+_MAX_NAMES_OF_LINE = 16
+_MAX_NAMES = 1_000
+_MAX_SEARCHED_CHARACTERS = 1_000
+
+
+class SimilarName:
+    """The name with a number behind it that is most similar to a metric's.
+
+    Attributes:
+        name: The similar name; empty if there is none.
+        line: The last line that has it.
+
+    Example:
+        >>> similar = SimilarName("val_acuracy")
+        >>> for line in ("epoch 1 train_accuracy=0.9", "epoch 1 val_accuracy=0.83", "1 file of val_acc"):
+        ...     similar.note(line)
+        >>> similar.name, similar.line
+        ('val_accuracy', 'epoch 1 val_accuracy=0.83')
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.name = self.line = ""
+        self._plain = _plain(metric)
+        self._is_of_training = names_data(metric) and not names_evaluation(metric)
+        self._ratio = MIN_RATIO
+        self._known: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """Note a line that does not have the metric's name."""
+        for found in islice(_NAMES.finditer(text[:_MAX_SEARCHED_CHARACTERS]), _MAX_NAMES_OF_LINE):
+            for name in found.groups():
+                if name == self.name:
+                    self.line = text.strip()[:MAX_QUOTED_CHARACTERS]
+                elif name not in self._known and len(self._known) < _MAX_NAMES:
+                    self._known.add(name)
+                    self._compare(name, text)
+
+    def _compare(self, name: str, text: str) -> None:
+        if names_data(name) and not names_evaluation(name) and not self._is_of_training:
+            return
+        ratio = SequenceMatcher(None, self._plain, _plain(name)).ratio()
+        if ratio > self._ratio:
+            self._ratio, self.name, self.line = ratio, name, text.strip()[:MAX_QUOTED_CHARACTERS]
+
+
+def _plain(name: str) -> str:
+    return _JOINTS.sub("_", name.lower())
+
 
 # So many epochs begin before an output is said to have no line that counts; some evaluate only every few.
 UNREAD_EPOCHS = 3
@@ -41,7 +99,6 @@ class UnreadLine:
     """A line that names the metric or matches the user's pattern, and has not counted.
 
     Attributes:
-        text: The line.
         value: What it says of the metric.
         bar: Its progress bar; None if it has none.
         may_be_over_epochs: Whether the bar may be one over epochs, since the output has no epochs.
@@ -76,9 +133,6 @@ class UnreadLine:
 
     def why(self, name: str) -> str:
         """Why it has not counted and what to do, as the rest of a sentence that begins with the line.
-
-        Args:
-            name: The metric's name in the output.
 
         Example:
             >>> UnreadLine("val_acc: 0.9", NamedValue(other_names=("val_acc",))).why("acc")
@@ -115,9 +169,6 @@ class UnreadLines:
 
     The latest one is quoted, since an earlier one may be of the start; but one that has the metric by the name of an
     evaluation goes before those that do not.
-
-    Args:
-        name: The metric's name in the output.
 
     Attributes:
         table_head: The head of a table that names the metric; empty if there is none.

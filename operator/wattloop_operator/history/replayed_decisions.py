@@ -8,9 +8,8 @@ from typing import Any
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec
 from wattloop_operator.domain.decision_inputs import StoredDecision
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import PolicyCache, Snapshot
 from wattloop_operator.reconcile.job.retry import decided_again
 from wattloop_operator.reconcile.learning.known_inputs import records_then, snapshot_of, source_records_then
 from wattloop_planner.bandit.policy import NoFeasibleArmError

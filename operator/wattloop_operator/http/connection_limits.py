@@ -54,44 +54,17 @@ class RejectedRequests:
         )
 
 
-class RunningRequests:
-    """The requests that run, by the address of their client. Not thread-safe: the server's event loop alone uses it.
-
-    From `limit` running requests on, each address that has some may have an equal share of the limit. So at most twice
-    as many run.
-
-    Args:
-        limit: The limit of running requests.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running: Counter[str] = Counter()
-
-    def begin(self, address: str) -> bool:
-        """Count a request, unless its address has more than its share while too many run; returns whether it may."""
-        others = len(self._running) - (address in self._running)
-        if self._running.total() >= self._limit and self._running[address] >= self._limit // (others + 1):
-            return False
-        self._running[address] += 1
-        return True
-
-    def end(self, address: str) -> None:
-        """A request has ended."""
-        self._running[address] -= 1
-        if not self._running[address]:
-            del self._running[address]
-
-
 class OpenConnections:
-    """The open connections by address. Not thread-safe: the server's event loop alone uses it.
+    """The open connections by address, and the requests that run. Not thread-safe: the server's event loop uses it.
 
     A new connection beyond the limit takes the place of another one: of the address that has most, the one that has
     waited longest without a complete request. So neither idle connections nor half requests of one address keep
     another address out, and an address may use all places while no other one needs them.
 
+    From half as many running requests on, each address that has some may have an equal share of these.
+
     Args:
-        limit: How many there may be.
+        limit: How many connections there may be.
         on_full: Called for each connection that is closed, or not accepted, for want of a place.
     """
 
@@ -100,6 +73,7 @@ class OpenConnections:
         self._on_full = on_full
         self._open: dict[Peer, Callable[[], None]] = {}
         self._of_address: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
         # Of each address, those that may be closed, in the order in which they began to wait.
         self._waiting: dict[str, dict[Peer, None]] = {}
 
@@ -157,3 +131,17 @@ class OpenConnections:
             waiting = self._waiting.setdefault(peer[0], {})
             waiting.pop(peer, None)
             waiting[peer] = None
+
+    def begin_request(self, address: str) -> bool:
+        """Count a request, unless its address has more than its share while too many run; returns whether it may."""
+        most, others = self._limit // 2, len(self._running) - (address in self._running)
+        if self._running.total() >= most and self._running[address] >= most // (others + 1):
+            return False
+        self._running[address] += 1
+        return True
+
+    def end_request(self, address: str) -> None:
+        """A request has ended."""
+        self._running[address] -= 1
+        if not self._running[address]:
+            del self._running[address]

@@ -12,6 +12,7 @@ import http
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
@@ -20,14 +21,7 @@ import h11
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from wattloop_operator.http.certificates import TlsLayer
-from wattloop_operator.http.connection_limits import (
-    MALFORMED,
-    OVERLOADED,
-    OpenConnections,
-    Peer,
-    RejectedRequests,
-    RunningRequests,
-)
+from wattloop_operator.http.connection_limits import MALFORMED, OVERLOADED, OpenConnections, Peer, RejectedRequests
 
 logger = logging.getLogger(__name__)
 
@@ -51,40 +45,29 @@ FAILED = PlainTextResponse("Internal Server Error", 500, CLOSE)
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class BoundedConnection(asyncio.Protocol):
     """A connection that was accepted.
 
-    Args:
-        app: The ASGI application.
+    Attributes:
         peer: The client, as it is counted.
         close_socket: Closes the connection at any moment, also before its transport exists.
         tls: TLS of the server; None: the connection has none.
         rejected: Counts the requests that the application does not receive.
-        running: Bounds the requests that run.
-        waiting: Knows whether the connection waits for its client.
+        connections: Knows whether the connection waits for its client, and bounds the requests that run.
         connected: The connections that have a transport.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        peer: Peer,
-        close_socket: Callable[[], None],
-        *,
-        tls: ssl.SSLContext | None,
-        rejected: RejectedRequests,
-        running: RunningRequests,
-        waiting: OpenConnections,
-        connected: set[BoundedConnection],
-    ) -> None:
-        self._app = app
-        self._peer = peer
-        self._close_socket = close_socket
-        self._tls = None if tls is None else TlsLayer(tls)
-        self._rejected = rejected
-        self._running = running
-        self._waiting = waiting
-        self._connected = connected
+    app: Application
+    peer: Peer
+    close_socket: Callable[[], None]
+    _: KW_ONLY
+    tls: TlsLayer | None
+    rejected: RejectedRequests
+    connections: OpenConnections
+    connected: set[BoundedConnection]
+
+    def __post_init__(self) -> None:
         self._http = h11.Connection(h11.SERVER)
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
@@ -101,16 +84,16 @@ class BoundedConnection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._connected.add(self)
+        self.connected.add(self)
         self._close_after(REQUEST_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._is_lingering:
             return
-        if self._tls is not None:
+        if self.tls is not None:
             try:
-                data = self._tls.decrypted(data)
+                data = self.tls.decrypted(data)
             except ssl.SSLError:
                 # The alert says why; the client's own TLS gives it to its user.
                 self._flush_tls()
@@ -126,8 +109,8 @@ class BoundedConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See `asyncio.Protocol`."""
         self._cancel_deadline()
-        self._connected.discard(self)
-        self._waiting.remove(self._peer, self._close_socket)
+        self.connected.discard(self)
+        self.connections.remove(self.peer, self.close_socket)
         self.writable.set()
         if self._request is not None:
             self._request.disconnect()
@@ -151,7 +134,6 @@ class BoundedConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _parse(self) -> None:
-        """Parse what was received as far as the present request allows it."""
         goes_on = True
         while goes_on and not self._is_closing:
             try:
@@ -184,7 +166,7 @@ class BoundedConnection(asyncio.Protocol):
                     return True
             case h11.EndOfMessage() if request is not None:
                 request.end_body()
-                self._waiting.serve(self._peer)
+                self.connections.serve(self.peer)
                 self._close_after(RESPONSE_SECONDS)
                 return True
             case h11.Data() | h11.EndOfMessage():
@@ -222,7 +204,7 @@ class BoundedConnection(asyncio.Protocol):
             "http_version": event.http_version.decode("ascii"),
             "server": tuple(server[:2]) if isinstance(server, tuple) else None,
             "client": tuple(client[:2]) if isinstance(client, tuple) else None,
-            "scheme": "http" if self._tls is None else "https",
+            "scheme": "http" if self.tls is None else "https",
             "method": event.method.decode("ascii"),
             "root_path": "",
             "path": unquote(raw_path.decode("ascii")),
@@ -232,12 +214,12 @@ class BoundedConnection(asyncio.Protocol):
         }
 
     async def _run(self, request: _Request) -> None:
-        if not self._running.begin(self._peer[0]):
-            self._rejected.count(OVERLOADED)
+        if not self.connections.begin_request(self.peer[0]):
+            self.rejected.count(OVERLOADED)
             self._answer(UNAVAILABLE)
             return
         try:
-            await self._app(request.scope, request.receive, request.send)
+            await self.app(request.scope, request.receive, request.send)
             if not request.is_complete and not request.is_disconnected:
                 raise RuntimeError("the application returned without a complete response")  # noqa: TRY301
         except Exception:
@@ -247,7 +229,7 @@ class BoundedConnection(asyncio.Protocol):
             elif not request.is_complete:
                 self._transport.close()
         finally:
-            self._running.end(self._peer[0])
+            self.connections.end_request(self.peer[0])
 
     def response_complete(self) -> None:
         """The response to the present request is written."""
@@ -257,7 +239,7 @@ class BoundedConnection(asyncio.Protocol):
         if self._http.our_state is h11.MUST_CLOSE or self._is_ending:
             self._close()
             return
-        self._waiting.wait(self._peer)
+        self.connections.wait(self.peer)
         is_sent = not self._transport.get_write_buffer_size()
         self._close_after(REQUEST_SECONDS if is_sent else RESPONSE_SECONDS)
         self._end_cycle()
@@ -269,8 +251,7 @@ class BoundedConnection(asyncio.Protocol):
             self._http.start_next_cycle()
 
     def _reject(self) -> None:
-        """Answer a malformed request, and parse nothing more."""
-        self._rejected.count(MALFORMED)
+        self.rejected.count(MALFORMED)
         if self._request is not None:
             self._request.disconnect()
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
@@ -291,7 +272,7 @@ class BoundedConnection(asyncio.Protocol):
         data = self._http.send(event)
         if not data or self._is_closing:
             return
-        self._transport.write(data if self._tls is None else self._tls.encrypted(data))
+        self._transport.write(data if self.tls is None else self.tls.encrypted(data))
 
     @property
     def _is_closing(self) -> bool:
@@ -303,8 +284,8 @@ class BoundedConnection(asyncio.Protocol):
         While the client still sends a request that is answered already, what it sends is dropped until it ends the
         connection. A closed socket would answer that with a reset, which may overtake the response.
         """
-        if self._tls is not None:
-            self._tls.close()
+        if self.tls is not None:
+            self.tls.close()
             self._flush_tls()
         self._close_after(RESPONSE_SECONDS)
         if self._http.their_state not in {h11.SEND_BODY, h11.ERROR}:
@@ -312,7 +293,7 @@ class BoundedConnection(asyncio.Protocol):
             return
         self._is_lingering = True
         self._received.clear()
-        self._waiting.wait(self._peer)
+        self.connections.wait(self.peer)
         self._transport.resume_reading()
         if self._transport.get_write_buffer_size():
             return
@@ -324,7 +305,7 @@ class BoundedConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _flush_tls(self) -> None:
-        if self._tls is not None and (data := self._tls.pending()) and not self._transport.is_closing():
+        if self.tls is not None and (data := self.tls.pending()) and not self._transport.is_closing():
             self._transport.write(data)
 
     def _close_after(self, seconds: float) -> None:

@@ -17,20 +17,13 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
 from wattloop.wire.operator_api import unix_url
-from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.connection_limits import (
-    OVERLOADED,
-    OpenConnections,
-    Peer,
-    RejectedRequests,
-    RunningRequests,
-)
+from wattloop_operator.http.certificates import ServingCertificate, TlsLayer
+from wattloop_operator.http.connection_limits import OVERLOADED, OpenConnections, RejectedRequests
 from wattloop_operator.http.http_connection import Application, BoundedConnection
 from wattloop_operator.memory_shares import BYTES_OF_CONNECTION, CONNECTIONS
 
 logger = logging.getLogger(__name__)
 
-# A server has twice as many connections as running requests.
 MAX_CONCURRENCY = CONNECTIONS // BYTES_OF_CONNECTION // 2
 # Of a server that the kubelet or Prometheus reads.
 PROBE_CONCURRENCY = 64
@@ -50,11 +43,9 @@ class HttpService:
     """One HTTP server, which serves within a `with` block.
 
     It runs a bounded number of requests and has a bounded number of connections, of which each address has its share;
-    see `RunningRequests` and `OpenConnections`.
+    see `OpenConnections`.
 
     Args:
-        name: Its name, for messages.
-        app: The ASGI application.
         bind: The address to listen on; port 0 is any free port. A path is a Unix socket, which must not exist.
         certificate: Serves HTTPS with it, unless None.
         on_rejected: Called with the reason of each request that the application does not receive, and of each
@@ -87,9 +78,11 @@ class HttpService:
         self._app = app
         self._tls = None if certificate is None else certificate.context
         self._background = background
-        self.max_concurrency = _max_concurrency(MAX_CONCURRENCY if max_concurrency is None else max_concurrency)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # A server has twice as many connections as running requests.
+        of_files = MAX_CONCURRENCY if files == resource.RLIM_INFINITY else files // DESCRIPTORS_PART // 2
+        self.max_concurrency = min(MAX_CONCURRENCY if max_concurrency is None else max_concurrency, of_files)
         self._rejected = RejectedRequests(name, on_rejected)
-        self._running = RunningRequests(self.max_concurrency)
         self._open = OpenConnections(2 * self.max_concurrency, lambda: self._rejected.count(OVERLOADED))
         self._connected: set[BoundedConnection] = set()
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -173,17 +166,17 @@ class HttpService:
             self._loop.add_reader(self._socket, self._accept)
 
     def _connect(self, accepted: socket.socket, address: Any) -> None:
-        peer = _peer_of(accepted, address)
+        # The address of a Unix socket's client is empty.
+        peer = (str(address[0]), int(address[1])) if address else ("", accepted.fileno())
         # The event loop notices the end and closes the connection, in a TLS handshake too.
         close = functools.partial(_shut_down, accepted)
         connection = BoundedConnection(
             self._app,
             peer,
             close,
-            tls=self._tls,
+            tls=None if self._tls is None else TlsLayer(self._tls),
             rejected=self._rejected,
-            running=self._running,
-            waiting=self._open,
+            connections=self._open,
             connected=self._connected,
         )
         self._open.add(peer, close)
@@ -200,17 +193,6 @@ class HttpService:
 def _shut_down(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _peer_of(connection: socket.socket, address: Any) -> Peer:
-    """The peer of a connection, from the address of its client; the address of a Unix socket's client is empty."""
-    return (str(address[0]), int(address[1])) if address else ("", connection.fileno())
-
-
-def _max_concurrency(most: int) -> int:
-    """Number of requests that one server runs; it holds twice as many connections."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if files == resource.RLIM_INFINITY else min(most, files // DESCRIPTORS_PART // 2)
 
 
 def _listen(name: str, bind: Address | Path) -> socket.socket:

@@ -61,11 +61,7 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
 def _check_texts(
     job: RecurringTrainingJob, container: Mapping[str, Any], arguments: Sequence[str], source: str
 ) -> None:
-    """Check that a process can get the texts: the kernel ends each with a NUL, and a variable's name with an =.
-
-    Raises:
-        InputError: It cannot.
-    """
+    """Check that a process can get the texts: the kernel ends each with a NUL, and a variable's name with an =."""
     variables = container.get("env", ())
     for name in (entry["name"] for entry in variables):
         if not name or set(name) & {"=", "\0"}:

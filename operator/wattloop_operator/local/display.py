@@ -1,4 +1,4 @@
-"""Output of a local run besides its table: JSON lines, messages about failed attempts and their pipelines, warnings.
+"""Output of a local run besides its table: JSON lines, messages about failed attempts, warnings.
 
 Each training of a run opens the same GPUs, so what is wrong with them is logged with every one; a run shows it once.
 """
@@ -16,9 +16,6 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import measured_json_object, rows_of
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
-from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
-from wattloop_operator.store.pipeline_store import Pipelines
 
 # The live table shows these. The other results need a message, which the table has no room for.
 EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED, Result.PLATEAUED})
@@ -28,13 +25,14 @@ INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCE
 MISTAKES = SCRIPT_FAILURES | {Result.CRASHED, Result.MISSING_METRIC}
 
 
-class _EndedSince:
+class EndedSince:
     """The attempts that have ended since the last call, by their names. The first call has none."""
 
     def __init__(self) -> None:
         self._known: set[str] | None = None
 
     def __call__(self, snapshot: Snapshot) -> list[TrainingAttempt]:
+        """Those that have ended since the last call."""
         ended = {each.metadata.name: each for each in snapshot.recurrences if each.status.result is not None}
         known = ended.keys() if self._known is None else self._known
         self._known = known | ended.keys()
@@ -42,11 +40,7 @@ class _EndedSince:
 
 
 class JsonLinesWriter:
-    """Writes one JSON object, on a line of its own, for each attempt that has ended.
-
-    Args:
-        stream: The output stream.
-    """
+    """Writes one JSON object, on a line of its own, for each attempt that has ended."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -65,7 +59,6 @@ class AttemptReporter:
     """Reports the attempts of a run as they end: why they failed, and what to do.
 
     Args:
-        print_line: Prints one line.
         table: Whether a live table shows the expected results. Without one they are printed, too.
 
     Attributes:
@@ -76,7 +69,7 @@ class AttemptReporter:
     def __init__(self, print_line: Callable[[str], None], *, table: bool = True) -> None:
         self._print_line = print_line
         self._table = table
-        self._ended_since = _EndedSince()
+        self._ended_since = EndedSince()
         self.results: list[Result] = []
         self._last_message = ""
         self._informative = False
@@ -84,24 +77,17 @@ class AttemptReporter:
     def show(self, snapshot: Snapshot) -> None:
         """Report the attempts that have ended since the last call. The first call reports none."""
         for each in self._ended_since(snapshot):
-            spec, status = each.spec, each.status
+            spec, status, name = each.spec, each.status, each.metadata.name
             if status.result is None:
                 continue
             self.results.append(status.result)
-            has_metric = each.progress.metric is not None
-            self._informative |= status.result in INFORMATIVE_RESULTS and has_metric
-            if status.result not in EXPECTED_RESULTS or not self._table:
-                name = each.metadata.name
-                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {self._described(each)}")
-
-    def _described(self, recurrence: TrainingAttempt) -> str:
-        """The result and its message, without the message if it is that of the attempt before."""
-        status = recurrence.status
-        # Only the names of their logs differ.
-        message = status.message.replace(recurrence.metadata.name, "")
-        repeated = status.result in MISTAKES and message == self._last_message
-        self._last_message = message
-        return f"{status.result}: {'as before' if repeated else status.message}"
+            self._informative |= status.result in INFORMATIVE_RESULTS and each.progress.metric is not None
+            if status.result in EXPECTED_RESULTS and self._table:
+                continue
+            # Messages of a mistake differ in the names of their logs alone.
+            before, self._last_message = self._last_message, status.message.replace(name, "")
+            text = "as before" if status.result in MISTAKES and self._last_message == before else status.message
+            self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {status.result}: {text}")
 
     @property
     def is_informative(self) -> bool:
@@ -112,47 +98,6 @@ class AttemptReporter:
         return not self.results or self._informative
 
 
-class PipelineReporter:
-    """Prints what the pipeline of each attempt that ends planned and realised.
-
-    Args:
-        pipelines: The stored pipelines.
-        print_line: Prints one line.
-    """
-
-    def __init__(self, pipelines: Pipelines, print_line: Callable[[str], None]) -> None:
-        self._pipelines = pipelines
-        self._print_line = print_line
-        self._ended_since = _EndedSince()
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Print the lines of the attempts that have ended since the last call. The first call prints none.
-
-        Raises:
-            OperationError: The database failed.
-        """
-        for spec in (each.spec for each in self._ended_since(snapshot)):
-            key = PipelineKey(snapshot.job.metadata.uid, spec.index, spec.attempt)
-            state = self._pipelines.read_without_measurements(key)
-            if state is not None:
-                self._print_line(f"run {spec.index}, try {spec.attempt}: {pipeline_summary(state)}")
-
-
-class _FirstOfEach(logging.Filter):
-    """Passes a message that was not seen before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message is new."""
-        text = record.getMessage()
-        is_new = text not in self._seen
-        self._seen.add(text)
-        return is_new
-
-
 @contextlib.contextmanager
 def each_warning_once(logger: logging.Logger) -> Iterator[None]:
     """Drop what the logger has already said within the block.
@@ -160,9 +105,15 @@ def each_warning_once(logger: logging.Logger) -> Iterator[None]:
     Args:
         logger: The logger of one module, whose messages are few.
     """
-    first_of_each = _FirstOfEach()
-    logger.addFilter(first_of_each)
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        known = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > known
+
+    logger.addFilter(is_new)
     try:
         yield
     finally:
-        logger.removeFilter(first_of_each)
+        logger.removeFilter(is_new)

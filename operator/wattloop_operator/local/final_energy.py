@@ -14,7 +14,7 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.wire.training_messages import GpuEnergy
-from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.gpu_readings import GpuIntervals
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.report_effect import ObservedGpus, OutputReport
@@ -101,7 +101,7 @@ def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
     )
 
 
-def _uncertainty(known: GpuReadingStatus, now: GpuReading) -> int | None:
+def _uncertainty(known: GpuIntervals, now: GpuReading) -> int | None:
     """Bound of the error of integrated energy since the start: what came after the last report may be wrong as a whole.
 
     The errors up to the start are known to the training alone.

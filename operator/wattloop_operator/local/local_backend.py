@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,20 +20,18 @@ from wattloop.errors import InputError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.policy_cache import PolicyCache
-from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
-from wattloop_operator.domain.steady_clock import SteadyClock
+from wattloop_operator.domain.snapshot import Failure, PolicyCache, Snapshot, SteadyClock, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of, missing_module_text
 from wattloop_operator.local.final_energy import FinalEnergy
+from wattloop_operator.local.job_file import without_secrets
 from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import GRACE_SECONDS, ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.report_server import RECURRENCE, LocalTokens
 from wattloop_operator.local.run_clock import now
-from wattloop_operator.local.secret_variables import without_secrets
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
@@ -41,8 +40,8 @@ from wattloop_operator.reporting.interfaces import Observe
 from wattloop_operator.store.objects import ObjectConflictError, ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.store.store_cache import StoreCache
+from wattloop_operator.workloads.container_status import MAX_OUTPUT_CHARACTERS, killed_ranks_in
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
-from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +56,11 @@ SERVICE_GRACE_SECONDS = 6.0
 DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+@dataclass(eq=False)
 class LocalBackend:
     """Runs one job on this machine.
 
-    Args:
-        store: The database.
+    Attributes:
         source: The manifest; processes run in its folder.
         logs: Folder for the processes' outputs.
         addresses: Addresses of the reporting API and the agent, for training processes.
@@ -76,51 +75,32 @@ class LocalBackend:
         recurrences_option: See `Snapshot`.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        source: Path,
-        logs: Path,
-        addresses: RunAddresses,
-        tokens: LocalTokens,
-        gpu_environment: dict[str, str],
-        devices: int,
-        watchdog: Watchdog,
-        wake: Callable[[], None],
-        observe: Observe,
-        on_start: Callable[[int], None] | None = None,
-        show_reading: Callable[[str], None] = lambda _: None,
-        recurrences_option: str = "",
-    ) -> None:
-        self._store = store
-        self._on_start = on_start
-        self._show_reading = show_reading
-        self._recurrences_option = recurrences_option
-        self._source = source
+    store: Store
+    _: KW_ONLY
+    source: Path
+    logs: Path
+    addresses: RunAddresses
+    tokens: LocalTokens
+    gpu_environment: dict[str, str]
+    devices: int
+    watchdog: Watchdog
+    wake: Callable[[], None]
+    observe: Observe
+    on_start: Callable[[int], None] | None = None
+    show_reading: Callable[[str], None] = lambda _: None
+    recurrences_option: str = ""
+
+    def __post_init__(self) -> None:
         # As the manifest has them: the stored ones lack their secret variables.
         self._given_jobs: dict[str, RecurringTrainingJob] = {}
-        self._logs = logs
-        self._addresses = addresses
-        self._tokens = tokens
-        self._gpu_environment = gpu_environment
-        self._devices = devices
-        self._watchdog = watchdog
-        self._wake = wake
-        self._observe = observe
-        self._final_energy = FinalEnergy(addresses.agent_socket, observe)
-        self._store_cache = StoreCache(store)
+        self._final_energy = FinalEnergy(self.addresses.agent_socket, self.observe)
+        self._store_cache = StoreCache(self.store)
         self._policies = PolicyCache()
         self._steady_clock = SteadyClock(now, time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
         # Of attempts that do not use the client.
         self._followers: dict[tuple[str, str], OutputFollower] = {}
-
-    @property
-    def agent_socket(self) -> str:
-        """Path of the agent's socket; empty if there is no agent."""
-        return self._addresses.agent_socket
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
@@ -129,32 +109,32 @@ class LocalBackend:
 
     def read(self, key: JobKey) -> Snapshot | None:
         """The state of one job, without storing ended processes. Safe for any thread."""
-        stored = self._store.objects.get(JOB, key.namespace, key.name)
+        stored = self.store.objects.get(JOB, key.namespace, key.name)
         if stored is None:
             return None
         job = stored.read_as(RecurringTrainingJob)
-        listed = (each.read_as(TrainingRecurrence) for each in self._store.objects.list(RECURRENCE, key.namespace))
+        listed = (each.read_as(TrainingRecurrence) for each in self.store.objects.list(RECURRENCE, key.namespace))
         own = [each for each in listed if each.spec.job_ref.uid == job.metadata.uid]
         learn_from = job.spec.batch_size.learn_from
-        source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
+        source = self.store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
         outcomes = self._store_cache.of_job(job.metadata.uid)
         return Snapshot(
             job=job,
-            recurrences=tuple(self._with_plan(each) for each in self._store.attempt_progress.attempts(own)),
+            recurrences=tuple(self._with_plan(each) for each in self.store.attempt_progress.attempts(own)),
             workloads={
                 each.name: self._workload(each.namespace, each.name, each.body)
-                for each in self._store.objects.list(WORKLOAD, key.namespace)
+                for each in self.store.objects.list(WORKLOAD, key.namespace)
             },
             records=outcomes.records,
             profiles=outcomes.profiles,
             late_usages=outcomes.late_usages,
             source_records=self._store_cache.source_records(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else source.read_as(RecurringTrainingJob),
-            devices=self._devices,
+            devices=self.devices,
             observed_since=self._steady_clock.since(),
             measures_limits_by_output=True,
             reads_files=True,
-            recurrences_option=self._recurrences_option,
+            recurrences_option=self.recurrences_option,
             tariff=Tariff.of_local_job(job),
             policies=self._policies,
         )
@@ -166,12 +146,20 @@ class LocalBackend:
                 self._store_cache.record(action)
             case actions.CreateRecurrence(recurrence, inputs):
                 if inputs is not None:
-                    self._store.decisions.record(inputs)
-                self._create_recurrence(recurrence)
+                    self.store.decisions.record(inputs)
+                # An API server would assign uid and creation time.
+                update = {"uid": recurrence.metadata.name, "creation_timestamp": now()}
+                metadata = recurrence.metadata.model_copy(update=update)
+                body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
+                # It may exist already.
+                with contextlib.suppress(ObjectExistsError):
+                    self.store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
             case actions.StartWorkload(recurrence):
                 self._start(snapshot.job, recurrence)
             case actions.EndWorkload(recurrence, gracefully):
-                self._end(recurrence, gracefully=gracefully)
+                process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
+                if process is not None:
+                    (process.terminate if gracefully else process.end)()
             case actions.WriteRecurrenceStatus(recurrence, status):
                 self._write_recurrence_status(recurrence, status)
             case actions.DeleteRecurrence(recurrence):
@@ -188,9 +176,9 @@ class LocalBackend:
         """
         self._given_jobs[job.metadata.uid] = job
         job, metadata = without_secrets(job), job.metadata
-        stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
+        stored = self.store.objects.get(JOB, metadata.namespace, metadata.name)
         if stored is None:
-            self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
+            self.store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
             return
         before = stored.read_as(RecurringTrainingJob)
         annotations = {**before.metadata.annotations, **metadata.annotations}
@@ -246,52 +234,43 @@ class LocalBackend:
             # New energy makes the snapshot stale, and the outcome is computed again with it.
             self._final_energy.report_before_outcome(recurrence)
         if status.result is not None and recurrence.status.result is None and recurrence.outcome is None:
-            self._store.attempt_progress.decide(recurrence, status, now())
+            self.store.attempt_progress.decide(recurrence, status, now())
         metadata, version = recurrence.metadata, int(recurrence.metadata.resource_version or 0)
         body = recurrence.model_copy(update={"status": status}).to_wire()
         try:
-            self._store.objects.replace(RECURRENCE, metadata.namespace, metadata.name, body, expected_version=version)
+            self.store.objects.replace(RECURRENCE, metadata.namespace, metadata.name, body, expected_version=version)
         except (ObjectConflictError, ObjectMissingError) as error:
             raise StaleSnapshotError(str(error)) from error
 
-    def _create_recurrence(self, recurrence: TrainingAttempt) -> None:
-        # An API server would assign uid and creation time.
-        metadata = recurrence.metadata.model_copy(update={"uid": recurrence.metadata.name, "creation_timestamp": now()})
-        body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
-        try:
-            self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
-        except ObjectExistsError:
-            logger.debug("%s/%s exists already", metadata.namespace, metadata.name)
-
     def _start(self, job: RecurringTrainingJob, recurrence: TrainingAttempt) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-        addresses = RunAddresses(models=self._addresses.models)
+        addresses = RunAddresses(models=self.addresses.models)
         if recurrence.spec.reporting.sends_reports:
-            addresses = replace(self._addresses, token_file=str(self._tokens.create_file(namespace, name)))
+            addresses = replace(self.addresses, token_file=str(self.tokens.create_file(namespace, name)))
         if not recurrence.spec.reporting.uses_client:
             addresses = replace(addresses, agent_socket="")
-        injected = run_variables(job, recurrence, addresses, self._devices)
-        command = command_of(self._given_jobs.get(job.metadata.uid, job), injected, str(self._source))
-        environment = {**users_environment(), **self._gpu_environment, **injected, **command.environment}
+        injected = run_variables(job, recurrence, addresses, self.devices)
+        command = command_of(self._given_jobs.get(job.metadata.uid, job), injected, str(self.source))
+        environment = {**users_environment(), **self.gpu_environment, **injected, **command.environment}
         # The script uses the same Python, with the same packages, as this program.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
         # Stored before it starts. If this program is killed in between, the attempt counts as
         # disrupted.
         try:
-            self._store.objects.create(WORKLOAD, namespace, name, {})
+            self.store.objects.create(WORKLOAD, namespace, name, {})
         except ObjectExistsError:
             return
-        log = self._logs / f"{name}.log"
+        log = self.logs / f"{name}.log"
         if not recurrence.spec.reporting.uses_client:
             follower = OutputFollower(
                 recurrence,
                 job.spec.power,
                 output=log,
-                folder=self._source.parent,
-                agent_socket=self._addresses.agent_socket,
+                folder=self.source.parent,
+                agent_socket=self.addresses.agent_socket,
                 variables=environment,
-                observe=self._observe,
-                show_reading=self._show_reading,
+                observe=self.observe,
+                show_reading=self.show_reading,
             )
             self._followers[namespace, name] = follower
             follower.begin()
@@ -299,58 +278,46 @@ class LocalBackend:
             self._processes[namespace, name] = TrainingProcess(
                 command.arguments,
                 environment=environment,
-                folder=self._source.parent,
+                folder=self.source.parent,
                 log=log,
-                watchdog=self._watchdog,
-                on_end=self._wake,
+                watchdog=self.watchdog,
+                on_end=self.wake,
             )
         except ProcessStartError as error:
             self._finish_following(namespace, name, succeeded=False)
-            self._store.objects.delete(WORKLOAD, namespace, name)
-            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
+            self.store.objects.delete(WORKLOAD, namespace, name)
+            self.store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
             return
-        if self._on_start is not None:
-            self._on_start(self._processes[namespace, name].pid)
+        if self.on_start is not None:
+            self.on_start(self._processes[namespace, name].pid)
 
     def _store_ended(self) -> None:
-        """Store how processes ended, so that a later run resumes from there.
-
-        Raises:
-            OperationError: The database failed, or a process failed whose output had no space on the disk.
-        """
+        """Store how processes ended, so that a later run resumes from there."""
         for (namespace, name), process in list(self._processes.items()):
             if process.exit_code is None:
                 continue
             if process.exit_code:
-                require_space(self._logs)
+                require_space(self.logs)
             # The last lines and the last energy come before the outcome.
             self._finish_following(namespace, name, succeeded=process.exit_code == 0 and not process.ended_by_run)
-            recurrence = self._recurrence(namespace, name)
-            if recurrence is not None and not _reported_its_end(process, recurrence):
-                self._final_energy.report(recurrence)
-            stored = self._store.objects.get(WORKLOAD, namespace, name)
+            stored = self.store.objects.get(RECURRENCE, namespace, name)
             if stored is not None:
-                self._store.objects.replace(
-                    WORKLOAD,
-                    namespace,
-                    name,
-                    _process_body(process, self._logs / f"{name}.log"),
-                    expected_version=stored.resource_version,
-                )
+                (recurrence,) = self.store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])
+                if process.exit_code or not recurrence.progress.finished:
+                    self._final_energy.report(recurrence)
+            stored = self.store.objects.get(WORKLOAD, namespace, name)
+            if stored is not None:
+                body = _process_body(process, self.logs / f"{name}.log")
+                version = stored.resource_version
+                self.store.objects.replace(WORKLOAD, namespace, name, body, expected_version=version)
             del self._processes[namespace, name]
-
-    def _recurrence(self, namespace: str, name: str) -> TrainingAttempt | None:
-        stored = self._store.objects.get(RECURRENCE, namespace, name)
-        if stored is None:
-            return None
-        return self._store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0]
 
     def _with_plan(self, recurrence: TrainingAttempt) -> TrainingAttempt:
         """The recurrence with what its pipeline does; it is stored with the outcome."""
         spec, status = recurrence.spec, recurrence.status
         if status.result is not None:
             return recurrence
-        state = self._store.pipelines.read_without_measurements(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
+        state = self.store.pipelines.read_without_measurements(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
         if state is None or not state.ranks:
             return recurrence
         status = status.model_copy(update={"frequency_plan": applied_plan(state, "")})
@@ -361,30 +328,19 @@ class LocalBackend:
         if follower is not None:
             follower.finish(succeeded=succeeded)
 
-    def _end(self, recurrence: TrainingAttempt, *, gracefully: bool) -> None:
-        process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
-        if process is not None and gracefully:
-            process.terminate()
-        elif process is not None:
-            process.end()
-
     def _workload(self, namespace: str, name: str, body: dict[str, Any]) -> WorkloadState:
-        process = self._processes.get((namespace, name))
+        process, state = self._processes.get((namespace, name)), WorkloadState(name, "v1", "Process")
         if body:
             try:
-                return _ended_workload(name, body)
+                return _ended_workload(state, body)
             except (KeyError, TypeError, ValueError) as error:
                 subject = f"{WORKLOAD} {namespace}/{name}"
                 raise InputError(subject, f"a body without a valid {error}", "how a process ended") from error
         if process is None:
             text = "wattloop run ended while it was running"
-            return WorkloadState(
-                name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
-            )
-        return WorkloadState(
-            name,
-            "v1",
-            "Process",
+            return replace(state, phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text)
+        return replace(
+            state,
             phase=WorkloadPhase.RUNNING,
             started_at=process.started_at,
             all_running_since=process.started_at,
@@ -393,31 +349,22 @@ class LocalBackend:
 
     def _delete(self, recurrence: TrainingAttempt) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-        self._store.attempt_progress.delete(recurrence)
+        self.store.attempt_progress.delete(recurrence)
         for kind in (WORKLOAD, RECURRENCE):
-            try:
-                self._store.objects.delete(kind, namespace, name)
-            except ObjectMissingError:
-                logger.debug("%s %s/%s was deleted already", kind, namespace, name)
+            with contextlib.suppress(ObjectMissingError):
+                self.store.objects.delete(kind, namespace, name)
 
     def _write_job(self, job: RecurringTrainingJob) -> None:
-        stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
+        key = (job.metadata.namespace, job.metadata.name)
+        stored = self.store.objects.get(JOB, *key)
         if stored is None:
             raise StaleSnapshotError(f"{job.metadata.full_name} no longer exists")
-        self._store.objects.replace(
-            JOB,
-            job.metadata.namespace,
-            job.metadata.name,
-            job.to_wire(),
-            expected_version=stored.resource_version,
-        )
+        self.store.objects.replace(JOB, *key, job.to_wire(), expected_version=stored.resource_version)
 
 
-def _ended_workload(name: str, body: dict[str, Any]) -> WorkloadState:
-    return WorkloadState(
-        name=name,
-        kind="Process",
-        api_version="v1",
+def _ended_workload(state: WorkloadState, body: dict[str, Any]) -> WorkloadState:
+    return replace(
+        state,
         phase=WorkloadPhase(body["phase"]),
         started_at=datetime.fromisoformat(body["startedAt"]),
         ended_at=datetime.fromisoformat(body["endedAt"]),
@@ -428,10 +375,6 @@ def _ended_workload(name: str, body: dict[str, Any]) -> WorkloadState:
         log=str(body.get("log", "")),
         killed_ranks=tuple(map(int, body.get("killedRanks", ()))),
     )
-
-
-def _reported_its_end(process: TrainingProcess, recurrence: TrainingAttempt) -> bool:
-    return process.exit_code == 0 and recurrence.progress.finished
 
 
 def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -196,34 +196,11 @@ class SimulatedLoad:
         return PROCESSOR_TIME if self.busy is None else f"busy={self.busy:g}"
 
 
-class LoadProcess:
-    """Puts the load of training processes on simulated GPUs.
-
-    Args:
-        process: The program that does so, which reads the ids of processes.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def follow(self, pid: int) -> None:
-        """Put load on the GPUs until this process ends.
-
-        Raises:
-            OperationError: The program has ended.
-        """
-        if self._process.stdin is None:
-            return
-        try:
-            self._process.stdin.write(f"{pid}\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise OperationError(f"the load of the simulated GPUs has ended ({error.strerror}); start again") from error
-
-
 @contextlib.contextmanager
-def running_load(load: SimulatedLoad, state: Path) -> Iterator[LoadProcess]:
+def running_load(load: SimulatedLoad, state: Path) -> Iterator[Callable[[int], None]]:
     """Start the program that puts a load on simulated GPUs; it ends with the block.
+
+    The function that it gives puts load on the GPUs until the process of an id ends.
 
     Args:
         load: The load.
@@ -241,12 +218,21 @@ def running_load(load: SimulatedLoad, state: Path) -> Iterator[LoadProcess]:
         start_new_session=True,
         preexec_fn=kill_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
     )
+
+    def follow(pid: int) -> None:
+        try:
+            if process.stdin is not None:
+                process.stdin.write(f"{pid}\n")
+                process.stdin.flush()
+        except OSError as error:
+            raise OperationError(f"the load of the simulated GPUs has ended ({error.strerror}); start again") from error
+
     with process:
         try:
             output = process.stdout
             line = "" if output is None else interruption.call_cancellable(output.readline, process.kill)
             if line.strip() != "ready":
                 raise OperationError("the load of the simulated GPUs cannot be started; see the message above")
-            yield LoadProcess(process)
+            yield follow
         finally:
             process.kill()

@@ -11,14 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from wattloop import interruption
+from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.gpus.agent_process import running_agent
 from wattloop.gpus.process_gpus import CUDA_VARIABLE, GPUS_VARIABLE
 from wattloop.run import held_gpus
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.progress import Progress
@@ -26,11 +29,12 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import ANNOTATION as TARIFF
 from wattloop_operator.domain.tariff import Tariffs
 from wattloop_operator.domain.training_attempt import TrainingAttempt
+from wattloop_operator.driver import Backend, reconcile
 from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.display import PipelineReporter, each_warning_once
+from wattloop_operator.local.display import EndedSince, each_warning_once
 from wattloop_operator.local.job_file import NAMESPACE, local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
@@ -38,12 +42,14 @@ from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.processor_agent import LocalProcessorMeter, running_processor_agent
 from wattloop_operator.local.report_server import LocalTokens, local_progress, report_address
 from wattloop_operator.local.run_clock import now
-from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
-from wattloop_operator.reconcile.job.job_conditions import transfer_problem
+from wattloop_operator.reconcile.job.job_conditions import READY, transfer_problem
+from wattloop_operator.reconcile.job.start import ALL_STARTED, MISTAKE
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
@@ -56,6 +62,92 @@ from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
 from wattloop_operator.workloads.workload_manifest import devices_of
 
+# A change of the clock, the end of a suspend, or that of a thread is noticed within this time.
+MAX_SLEEP_SECONDS = 5.0
+# Reasons for Ready to be False although everything that was to start has started.
+DONE_REASONS = frozenset({ALL_STARTED, *Result})
+# Reasons with which a job waits for its user to correct a mistake.
+MISTAKES = {
+    Result.START_FAILED.value: "the training fails at its start",
+    Result.SCRIPT_ERROR.value: "the training's script has an error",
+    Result.MISSING_METRIC.value: "the training reports nothing",
+}
+
+
+@dataclass(eq=False)
+class Runner:
+    """Runs one job until all its recurrences are done.
+
+    Attributes:
+        wake_event: Set when a process has ended, a report has arrived, or the program is asked to
+            end.
+        show: Called with the state at the start and after each change.
+        clock: Returns the time, with a time zone.
+    """
+
+    backend: Backend
+    key: JobKey
+    wake_event: threading.Event
+    show: Callable[[Snapshot], None]
+    clock: Callable[[], datetime] = now
+
+    def run(self) -> Snapshot:
+        """Run until nothing is active and nothing more will start.
+
+        Raises:
+            OperationError: The database failed, or no further recurrence can start.
+            wattloop.interruption.Interrupted: The program was asked to end.
+        """
+        self._show_snapshot()
+        while True:
+            self.wake_event.clear()
+            wake_at = reconcile(self.backend, self.key, self.clock)
+            snapshot = self._show_snapshot()
+            status = snapshot.job.status
+            if not status.active and (wake_at is None or _mistake(snapshot)):
+                self._check_done(snapshot)
+                return snapshot
+            interruption.raise_if_requested()
+            while not self.wake_event.wait(self._sleep_seconds(wake_at)):
+                if problem := threads.problem():
+                    raise OperationError(f"{problem}; the same command continues the run")
+                if wake_at is not None and wake_at <= self.clock():
+                    break
+
+    def _show_snapshot(self) -> Snapshot:
+        snapshot = self.backend.snapshot(self.key)
+        if snapshot is None:
+            raise OperationError(f"{self.key} no longer exists in the database")
+        self.show(snapshot)
+        return snapshot
+
+    def _sleep_seconds(self, wake_at: datetime | None) -> float:
+        if wake_at is None:
+            return MAX_SLEEP_SECONDS
+        return min(max((wake_at - self.clock()).total_seconds(), 0.0), MAX_SLEEP_SECONDS)
+
+    @staticmethod
+    def _check_done(snapshot: Snapshot) -> None:
+        mistake = _mistake(snapshot)
+        if mistake:
+            text = f"{mistake} (see above); fix it, then run the same command again"
+            raise OperationError(f"{snapshot.job.metadata.name}: {text}")
+        ready = _ready(snapshot)
+        if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason not in DONE_REASONS:
+            raise OperationError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")
+
+
+def _ready(snapshot: Snapshot) -> Condition | None:
+    return next((each for each in snapshot.job.status.conditions if each.type == READY), None)
+
+
+def _mistake(snapshot: Snapshot) -> str:
+    """The mistake after which the job waits, empty for none: on this machine its user corrects it meanwhile."""
+    ready = _ready(snapshot)
+    if ready is None or ready.status is not ConditionStatus.FALSE or not ready.message.startswith(MISTAKE):
+        return ""
+    return MISTAKES.get(ready.reason, "")
+
 
 @dataclass(frozen=True)
 class StartedRun:
@@ -64,7 +156,6 @@ class StartedRun:
     Attributes:
         folder: The locked output folder.
         backend: This machine.
-        key: The job.
         wake_event: Set when something has happened, and when the program is asked to end.
         pipelines: The pipelines of the attempts.
     """
@@ -103,7 +194,6 @@ class LocalRun:
     """A run of one job on this machine.
 
     Attributes:
-        source: The manifest.
         job: The job in it.
         output: The output folder.
         database: URL of the store; None for a SQLite file in the output folder.
@@ -160,22 +250,22 @@ class LocalRun:
                 again, resumes from there.
         """
         with self.started() as started:
-            pipelines = PipelineReporter(started.pipelines, self.print_line)
-            self._report_transfer(started)
+            ended_since = EndedSince()
+            snapshot = started.backend.read(started.key)
+            if snapshot is not None and (problem := transfer_problem(snapshot)):
+                # The URL of a database may contain a password.
+                self.print_line(f"{problem}; both jobs must have run with the same --database")
 
             def show_all(snapshot: Snapshot) -> None:
                 show(snapshot)
-                pipelines.show(snapshot)
+                for spec in (each.spec for each in ended_since(snapshot)):
+                    key = PipelineKey(snapshot.job.metadata.uid, spec.index, spec.attempt)
+                    state = started.pipelines.read_without_measurements(key)
+                    if state is not None:
+                        self.print_line(f"run {spec.index}, try {spec.attempt}: {pipeline_summary(state)}")
 
             with started.ending(self._write_results):
                 return Runner(started.backend, started.key, started.wake_event, show_all).run()
-
-    def _report_transfer(self, started: StartedRun) -> None:
-        snapshot = started.backend.read(started.key)
-        problem = "" if snapshot is None else transfer_problem(snapshot)
-        if problem:
-            # The URL of a database may contain a password.
-            self.print_line(f"{problem}; both jobs must have run with the same --database")
 
     @contextlib.contextmanager
     def started(self) -> Iterator[StartedRun]:
@@ -227,11 +317,11 @@ class LocalRun:
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event
     ) -> LocalBackend:
         environment: dict[str, str] = {}
-        load = None
+        follow: Callable[[int], None] | None = None
         if self.simulation is not None:
             environment = simulate_gpus(self.simulation, folder.gpus_state)
             if self.simulation.load is not None:
-                load = stack.enter_context(running_load(self.simulation.load, folder.gpus_state))
+                follow = stack.enter_context(running_load(self.simulation.load, folder.gpus_state))
         # Its folder has the sockets, whose paths would be too long in most output folders.
         watchdog = stack.enter_context(Watchdog())
         socket = watchdog.folder / "agent.sock"
@@ -277,7 +367,7 @@ class LocalRun:
             watchdog=watchdog,
             wake=wake_event.set,
             observe=service.observe,
-            on_start=None if load is None else load.follow,
+            on_start=follow,
             show_reading=self.show_reading,
             recurrences_option="" if self.recurrences in (None, self.job.spec.max_recurrences) else "--recurrences",
         )
@@ -300,7 +390,6 @@ class LocalRun:
         return gpus
 
     def _write_results(self, started: StartedRun) -> None:
-        """Write the table and the plots, also if the run was interrupted."""
         history = started.history()
         with open_atomic(started.folder.recurrences, is_private=True) as stream:
             write_csv(stream, rows_of(history))

@@ -66,7 +66,11 @@ class OutputFolder:
         """
         folder = cls(path.absolute())
         with folder._as_operation_errors():
-            folder._check_content()
+            is_owned = not folder.path.is_dir() or (folder.path / OWNER_FILE).exists()
+            others = [] if is_owned else sorted(each.name for each in folder.path.iterdir() if each.name != LOCK_FILE)
+            if others:
+                text = f"it contains {others[0]} and no {OWNER_FILE}; choose an empty folder or one of an earlier run"
+                raise UsageError(f"{folder.path} is no output folder of wattloop run: {text}")
             # Others may not read the variables of the job. A folder that exists stays as its user made it.
             folder.path.parent.mkdir(parents=True, exist_ok=True)
             folder.path.mkdir(mode=PRIVATE_FOLDER_MODE, exist_ok=True)
@@ -92,14 +96,6 @@ class OutputFolder:
         except OSError as error:
             text = f"cannot be used as output folder: {error.strerror}; choose another"
             raise OperationError(f"{self.path}: {text}") from error
-
-    def _check_content(self) -> None:
-        if not self.path.is_dir() or (self.path / OWNER_FILE).exists():
-            return
-        others = sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK_FILE)
-        if others:
-            text = f"it contains {others[0]} and no {OWNER_FILE}; choose an empty folder or one of an earlier run"
-            raise UsageError(f"{self.path} is no output folder of wattloop run: {text}")
 
     def _check_owner(self, owner: dict[str, object]) -> None:
         marker = self.path / OWNER_FILE

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from wattloop.threads import TaskThread
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
-from wattloop_operator.domain.metric_rows import MetricReader, RowReader
+from wattloop_operator.domain.bounded_output import SlowPatternError
+from wattloop_operator.domain.metric_rows import MetricReader, RowReader, reader_of
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
+from wattloop_operator.domain.training_output import Evaluation
 from wattloop_operator.local.command import expanded
-from wattloop_operator.local.metric_file import MetricFile
+from wattloop_operator.local.output_file import OutputFile
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
 from wattloop_operator.reconcile.attempt.ordered_limit import limits_to_order
 from wattloop_operator.reconcile.attempt.report_effect import ObservedGpus, OutputReport
@@ -35,7 +34,6 @@ from wattloop_operator.reporting.interfaces import Observe
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES = 256 * 1024
 POLL_SECONDS = 0.2
 # Energy between two evaluations, for the cost limit.
 GPU_REPORT_SECONDS = 2.0
@@ -45,13 +43,11 @@ class OutputFollower:
     """Reports on one attempt, from a thread, until it is finished.
 
     Args:
-        recurrence: The attempt.
         power: How the job chooses its power limit.
         output: File with the output of its process.
         folder: The folder in which its process starts.
         agent_socket: The agent's socket; empty: the GPUs are not measured.
         variables: The environment variables of its process, which select the GPUs.
-        observe: Merges a report.
         show_reading: Called with the first evaluation that counts, as it was understood, and its line.
     """
 
@@ -72,15 +68,13 @@ class OutputFollower:
         self._observe = observe
         spec = recurrence.spec
         self._reader: MetricReader | None = None
-        self._lines: LogLines | MetricFile = LogLines(output)
-        if spec.reporting.source is ReportingSource.LOGS:
+        if spec.reporting.source in (ReportingSource.LOGS, ReportingSource.FILE):
             # A run has the processor to itself, so it does not wait; a pattern that is slow is given up here too.
-            self._reader = BoundedOutputReader(
-                spec.reporting, spec.target, time.monotonic, time.thread_time, max_epochs=spec.max_epochs
-            )
-        elif spec.reporting.source is ReportingSource.FILE:
-            self._reader = rows = RowReader(spec.target)
-            self._lines = MetricFile(folder / expanded(spec.reporting.path or "", variables), rows)
+            self._reader = reader_of(spec.reporting, spec.target, max_epochs=spec.max_epochs)
+        self._rows = self._reader if isinstance(self._reader, RowReader) else None
+        if self._rows is not None:
+            output = folder / expanded(spec.reporting.path or "", variables)
+        self._file = OutputFile(output, self._rows)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
@@ -126,25 +120,22 @@ class OutputFollower:
                     self._report(OutputReport(0, gpus=self._observed_gpus()))
                     waits = 0
             self._report_rest()
-            self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
+            self._report(OutputReport(self._file.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
         finally:
             self.release()
 
     def _report_rest(self) -> None:
-        """Report what the process has written last."""
-        file = self._lines if isinstance(self._lines, MetricFile) else None
-        if file is not None:
-            file.finish()
+        self._file.finish()
         self.report_new_lines()
-        # A file's last row may be half written if the process was ended.
-        self._report_evaluations(self._lines.rest() if self._succeeded or file is None else [])
+        # The last row may be half written if the process was ended.
+        self._report_evaluations(self._file.rest() if self._succeeded or self._rows is None else [])
         last = self._reader.at_end() if self._reader is not None and self._succeeded else None
-        self._report_found([] if last is None else [(self._lines.offset, last)])
+        self._report_found([] if last is None else [(self._file.offset, last)])
         self._tell_what_was_read()
-        if file is not None and self._reader is not None and not self._reader.reading.first:
-            why = file.problem() or self._reader.reading.unread_at_end
+        if self._rows is not None and not self._rows.reading.first:
+            why = self._file.problem() or self._rows.reading.unread_at_end
             if why and not self._has_warned:
                 logger.warning("%s: %s", self._recurrence.metadata.name, why)
 
@@ -152,7 +143,7 @@ class OutputFollower:
         """Report each new evaluation; returns whether there was one."""
         found = False
         self._limits.polling()
-        while lines := self._lines.read():
+        while lines := self._file.read():
             found |= self._report_evaluations(lines)
         self._tell_what_was_read()
         return found
@@ -177,20 +168,19 @@ class OutputFollower:
             counted = self._epochs + len(evaluations)
             latest = evaluations[-1][1].epoch
             self._epochs = counted if latest is None else latest
-            self._limits.epoch_ended(self._epochs, is_last=any(self._may_end(each) for _, each in evaluations))
+            spec, metrics = self._recurrence.spec, [each.metric for _, each in evaluations]
+            # The training may be ended for one of them.
+            is_last = self._epochs >= spec.max_epochs or not all(map(math.isfinite, metrics))
+            self._limits.epoch_ended(
+                self._epochs, is_last=is_last or any(map(spec.target.run_target.reached_by, metrics))
+            )
         gpus = self._observed_gpus() if evaluations else ObservedGpus()
         for place, (end, evaluation) in enumerate(evaluations, 1):
             is_followed = place < len(evaluations)
             self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus, is_followed=is_followed))
         return bool(evaluations)
 
-    def _may_end(self, evaluation: Evaluation) -> bool:
-        """Whether the training may be ended for an evaluation."""
-        spec, metric = self._recurrence.spec, evaluation.metric
-        return not math.isfinite(metric) or spec.target.run_target.reached_by(metric) or self._epochs >= spec.max_epochs
-
     def _evaluations(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, Evaluation]]:
-        """The evaluations in lines, each with the position of the end of its line."""
         for end, line in lines:
             if self._reader is None:
                 return
@@ -222,67 +212,10 @@ class OutputFollower:
             logger.warning("%s: a report was not stored: %s", metadata.name, error)
 
 
-class LogLines:
-    r"""The lines of a file that grows. A line ends with a line feed or a carriage return.
-
-    Args:
-        path: The file.
-
-    Attributes:
-        offset: Position up to which it is read.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "log"
-        >>> lines = LogLines(path)
-        >>> _ = path.write_bytes(b"a=1\rb=2\nrest")
-        >>> lines.read(), lines.read()
-        ([(4, b'a=1'), (8, b'b=2')], [])
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.offset = 0
-        self._part = b""
-
-    def read(self) -> list[tuple[int, bytes]]:
-        """The next complete lines, each with the position of its end; none if there are none yet."""
-        lines: list[tuple[int, bytes]] = []
-        while not lines:
-            try:
-                with self._path.open("rb") as log:
-                    log.seek(self.offset)
-                    data = log.read(READ_BYTES)
-            except OSError:
-                return []
-            if not data:
-                return []
-            start = self.offset
-            self.offset += len(data)
-            lines = self._split(start, data)
-        return lines
-
-    def rest(self) -> list[tuple[int, bytes]]:
-        """The last line, if it does not end."""
-        return [(self.offset, self._part)] if self._part else []
-
-    def _split(self, start: int, data: bytes) -> list[tuple[int, bytes]]:
-        lines = []
-        for piece in data.replace(b"\r", b"\n").splitlines(keepends=True):
-            start += len(piece)
-            self._part = (self._part + piece)[: MAX_LINE_BYTES + 1]
-            if piece.endswith(b"\n"):
-                lines.append((start, self._part.rstrip(b"\n")))
-                self._part = b""
-        return lines
-
-
 class OutputLimits:
     """Holds and measures the limits of one attempt. Call `polling` before its output is read, each time.
 
     Args:
-        recurrence: The attempt.
-        gpus: Its GPUs.
         power: How the job chooses its limit.
     """
 
@@ -348,7 +281,6 @@ class OutputLimits:
             limits.limit_set(_seconds_between(totals, self._gpus.totals()))
 
     def _hold_next(self, limits: LimitsByEpoch) -> None:
-        """Hold the limit that is measured next, or the best one of all."""
         if not limits.finished:
             self._gpus.hold(float(limits.limit_watts))
             return

@@ -33,9 +33,7 @@ class TrainingProcess:
     """One running training process and its group.
 
     Args:
-        arguments: The program and its arguments.
         environment: Its environment; `TRAINING_VARIABLE` is added.
-        folder: Its working directory.
         log: File that its output is appended to.
         watchdog: Ends its process group if this program is killed.
         on_end: Called, from another thread, when it has ended.
@@ -119,16 +117,16 @@ class TrainingProcess:
         """Wait until it and its children have ended, or for the deadline of the monotonic clock."""
         self._has_ended.wait(deadline - time.monotonic())
 
-    def terminate(self, grace_seconds: float = GRACE_SECONDS) -> None:
+    def terminate(self) -> None:
         """Ask it and its children to end (SIGTERM); what still runs after the grace period is killed."""
         if self.terminating:
             return
-        self.grace_end = time.monotonic() + grace_seconds
+        self.grace_end = time.monotonic() + GRACE_SECONDS
         self.terminating = self.ended_by_run = True
         self._signal(signal.SIGTERM)
 
         def kill_later() -> None:
-            if not self._has_ended.wait(grace_seconds):
+            if not self._has_ended.wait(GRACE_SECONDS):
                 self._signal(signal.SIGKILL)
 
         TaskThread(kill_later, f"kill-{self._process.pid}").start()

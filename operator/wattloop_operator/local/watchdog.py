@@ -130,8 +130,12 @@ def watch_run(messages: IO[bytes], folder: Path) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         kill_processes_of(f"{folder}/")
-        if agent is not None:
-            _wait_for_end(agent)
+        # OSError: it has ended, or the kernel has no such descriptors.
+        with contextlib.suppress(OSError):
+            if agent is not None:
+                poll = select.poll()
+                poll.register(os.pidfd_open(agent), select.POLLIN)
+                poll.poll(AGENT_END_SECONDS * 1000)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -190,14 +194,6 @@ def _processes(is_wanted: Callable[[Path], bool]) -> Iterator[IO[bytes]]:
                 yield process
 
 
-def _wait_for_end(process: int) -> None:
-    # OSError: it has ended, or the kernel has no such descriptors.
-    with contextlib.suppress(OSError):
-        poll = select.poll()
-        poll.register(os.pidfd_open(process), select.POLLIN)
-        poll.poll(AGENT_END_SECONDS * 1000)
-
-
 def _parent_folder() -> Path:
     """Where the run's folder is created: the first of the usual places in which the paths of its sockets fit."""
     temporary = Path(tempfile.gettempdir())
@@ -206,16 +202,11 @@ def _parent_folder() -> Path:
     return next((place for place in places if len(os.fsencode(place)) <= MAX_PARENT_BYTES), temporary)
 
 
-def _create_folder(parent: str) -> Path:
-    folder = Path(parent) / f"{PREFIX}{os.urandom(NAME_BYTES).hex()}"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
 def main() -> int:
     """Create the run's folder in the one given as argument, print its path, and watch the run."""
+    folder = Path(sys.argv[1]) / f"{PREFIX}{os.urandom(NAME_BYTES).hex()}"
     try:
-        folder = _create_folder(sys.argv[1])
+        folder.mkdir(mode=0o700)
     except OSError:
         return 1
     with contextlib.suppress(BrokenPipeError):

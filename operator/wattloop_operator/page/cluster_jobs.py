@@ -16,8 +16,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import Attribution, Usage
 from wattloop_operator.cluster.api import GPU_NODES, SELF_SUBJECT_ACCESS_REVIEWS, Body, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
-from wattloop_operator.cluster.auth.viewer_rights import ALL_NAMESPACES, LISTED, ViewerRights, listing
-from wattloop_operator.cluster.auth.viewers import Viewer
+from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, Viewer, ViewerRights, listing
 from wattloop_operator.domain.job_identity import annotated_uid, history_uid, is_shown
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cachetools import LRUCache
 
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.viewer_rights import ViewerRights
-from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerTokens
+from wattloop_operator.cluster.auth.viewers import MAX_VIEWERS, Viewer, ViewerRights, ViewerTokens
 from wattloop_operator.domain.tariff import NO_TARIFFS, Tariffs
 from wattloop_operator.page.authentication import Authentication, Sessions
 from wattloop_operator.page.change_stream import INTERVAL_SECONDS, ChangeStreams, OpenStreams, ViewerPage

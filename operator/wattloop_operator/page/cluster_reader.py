@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread
 from wattloop_operator.cluster.api import GPU_NODES, Body, ClusterApi, NotFoundError, RejectedError, ResourceType
-from wattloop_operator.cluster.auth.viewer_rights import LISTED
-from wattloop_operator.cluster.informer.object_bytes import parsed_bytes
+from wattloop_operator.cluster.auth.viewers import LISTED
+from wattloop_operator.cluster.informer.object_store import parsed_bytes
 from wattloop_operator.cluster.informer.stored_parts import own_part
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.cluster_objects import ClusterObjects, ObjectChecks, namespace_objects

@@ -50,7 +50,6 @@ class WatchHeartbeat:
     """The last sign of life of each watch: an event, or a resync that found no missed change.
 
     Args:
-        kinds: The watched kinds.
         clock: Monotonic seconds.
     """
 
@@ -94,7 +93,6 @@ class DatabaseCheck(PeriodicThread):
 
     Args:
         ask: Asks the database once.
-        name: Its name, for messages.
         clock: Monotonic seconds.
     """
 

@@ -48,9 +48,5 @@ def set_up_logs(form: str, level: str) -> None:
     for name, minimum in MIN_LEVELS.items():
         logging.getLogger(name).setLevel(max(minimum, root.level))
     for name in REQUESTING:
-        logging.getLogger(name).addFilter(_is_no_attempt)
+        logging.getLogger(name).addFilter(lambda record: not record.getMessage().startswith("Request attempt "))
     logging.captureWarnings(capture=True)
-
-
-def _is_no_attempt(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Request attempt ")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -65,60 +66,31 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._reconciles = Histogram(
-            "wattloop_operator_reconcile_duration_seconds",
-            "Duration of one reconciliation of a job.",
-            buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-            registry=self.registry,
-        )
-        self._failures = Counter(
-            "wattloop_operator_reconcile_failures_total",
-            "Reconciliations of a job that failed.",
-            registry=self.registry,
-        )
-        self._requests = Counter(
-            "wattloop_operator_api_requests_total",
-            "Requests to the Kubernetes API server.",
-            ["method", "resource", "outcome"],
-            registry=self.registry,
-        )
-        self._missed_changes = Counter(
-            "wattloop_operator_watch_missed_changes_total",
-            "Jobs with a change that a watch missed.",
-            ["kind"],
-            registry=self.registry,
-        )
-        self._reports = Counter(
-            "wattloop_operator_reports_total",
-            "Reports of training processes, by the HTTP status of the response.",
-            ["status"],
-            registry=self.registry,
-        )
-        self._node_reports = Counter(
-            "wattloop_operator_node_reports_total",
-            "Reports of node agents, by the HTTP status of the response.",
-            ["status"],
-            registry=self.registry,
-        )
-        self._pipeline_messages = Counter(
-            "wattloop_operator_pipeline_messages_total",
-            "Registrations and reports of ranks of a pipeline, by the HTTP status of the response.",
-            ["status"],
-            registry=self.registry,
-        )
-        self._plans = Histogram(
-            "wattloop_operator_pipeline_plan_duration_seconds",
-            "Duration of the planning of a pipeline, by whether plans were found.",
-            ["planned"],
-            buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300),
-            registry=self.registry,
-        )
-        self._rejected = Counter(
-            "wattloop_operator_http_requests_rejected_total",
-            "HTTP requests rejected before parsing: malformed, or overloaded (too many connections or requests).",
-            ["reason"],
-            registry=self.registry,
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"wattloop_operator_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
+            return Histogram(f"wattloop_operator_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+        buckets = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+        text = "Duration of one reconciliation of a job."
+        self._reconciles = histogram("reconcile_duration_seconds", text, (), buckets)
+        self._failures = counter("reconcile_failures_total", "Reconciliations of a job that failed.")
+        text = "Requests to the Kubernetes API server."
+        self._requests = counter("api_requests_total", text, "method", "resource", "outcome")
+        self._missed_changes = counter("watch_missed_changes_total", "Jobs with a change that a watch missed.", "kind")
+        text = "Reports of training processes, by the HTTP status of the response."
+        self._reports = counter("reports_total", text, "status")
+        text = "Reports of node agents, by the HTTP status of the response."
+        self._node_reports = counter("node_reports_total", text, "status")
+        text = "Registrations and reports of ranks of a pipeline, by the HTTP status of the response."
+        self._pipeline_messages = counter("pipeline_messages_total", text, "status")
+        text = "Duration of the planning of a pipeline, by whether plans were found."
+        buckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300]
+        self._plans = histogram("pipeline_plan_duration_seconds", text, ("planned",), buckets)
+        text = "HTTP requests rejected before parsing: malformed, or overloaded (too many connections or requests)."
+        self._rejected = counter("http_requests_rejected_total", text, "reason")
 
     def reconciled(self, seconds: float) -> None:
         """Record the duration of a reconciliation."""
@@ -140,7 +112,10 @@ class Metrics:
         """The reporting API as an ASGI application that counts its responses."""
 
         async def counted(scope: Any, receive: Any, send: Any) -> None:
-            reports = self._counter_of(scope.get("path", ""))
+            # /v1/namespaces/NAMESPACE/recurrences/NAME/pipeline/…
+            path = scope.get("path", "")
+            reports = self._pipeline_messages if path.split("/")[6:7] == ["pipeline"] else self._reports
+            reports = self._node_reports if path.startswith("/v1/nodes/") else reports
 
             async def send_counted(message: Any) -> None:
                 if message["type"] == "http.response.start":
@@ -150,12 +125,6 @@ class Metrics:
             await app(scope, receive, send_counted)
 
         return counted
-
-    def _counter_of(self, path: str) -> Counter:
-        if path.startswith("/v1/nodes/"):
-            return self._node_reports
-        # /v1/namespaces/NAMESPACE/recurrences/NAME/pipeline/…
-        return self._pipeline_messages if path.split("/")[6:7] == ["pipeline"] else self._reports
 
     def time_planner(self, plan: Plan) -> Plan:
         """The planner of pipelines as one whose durations and failures are recorded."""
@@ -188,52 +157,44 @@ class Metrics:
         return call
 
 
+@dataclass(eq=False)
 class StateCollector(Collector):
     """Metrics computed at each scrape: figures of the jobs, the work queue, the watches and leadership.
 
-    Args:
-        jobs: The existing jobs.
+    Attributes:
         queue_depth: Number of jobs that wait for a worker.
         watch_ages_seconds: Seconds since each watch's last sign of life.
         is_leader: Whether this operator leads.
         is_database_up: Whether the database answers.
     """
 
-    def __init__(
-        self,
-        *,
-        jobs: Callable[[], Iterable[RecurringTrainingJob]],
-        queue_depth: Callable[[], int],
-        watch_ages_seconds: Callable[[], Mapping[str, float]],
-        is_leader: Callable[[], bool],
-        is_database_up: Callable[[], bool],
-    ) -> None:
-        self._jobs = jobs
-        self._queue_depth = queue_depth
-        self._watch_ages_seconds = watch_ages_seconds
-        self._is_leader = is_leader
-        self._is_database_up = is_database_up
+    _: KW_ONLY
+    jobs: Callable[[], Iterable[RecurringTrainingJob]]
+    queue_depth: Callable[[], int]
+    watch_ages_seconds: Callable[[], Mapping[str, float]]
+    is_leader: Callable[[], bool]
+    is_database_up: Callable[[], bool]
 
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
         yield GaugeMetricFamily(
-            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._is_leader())
+            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self.is_leader())
         )
         yield GaugeMetricFamily(
             "wattloop_operator_database_up",
             "Whether the database answers this operator.",
-            value=float(self._is_database_up()),
+            value=float(self.is_database_up()),
         )
         yield GaugeMetricFamily(
-            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._queue_depth())
+            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self.queue_depth())
         )
         ages = GaugeMetricFamily(
             "wattloop_operator_watch_age_seconds", "Time since the last sign of life of a watch.", labels=["kind"]
         )
-        for kind, age in self._watch_ages_seconds().items():
+        for kind, age in self.watch_ages_seconds().items():
             ages.add_metric([kind], age)
         yield ages
-        yield from _of_jobs(self._jobs())
+        yield from _of_jobs(self.jobs())
 
 
 def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
@@ -292,7 +253,6 @@ class CertificateCollector(Collector):
     """Computes the metrics at each scrape.
 
     Args:
-        certificate: The served certificate.
         trusted: The certificates that pods started now get, PEM; empty: they use those of their
             images.
         host: The host of the URL that they get.

@@ -15,11 +15,7 @@ Version = tuple[int, int, int]
 
 KUEUE, TRAINER, JOBSET = "Kueue", "Kubeflow Trainer", "JobSet"
 # The last two parts of an image's path, without a registry, which mirrors change.
-IMAGES = {
-    "kueue/kueue": KUEUE,
-    "trainer/trainer-controller-manager": TRAINER,
-    "jobset/jobset": JOBSET,
-}
+IMAGES = {"kueue/kueue": KUEUE, "trainer/trainer-controller-manager": TRAINER, "jobset/jobset": JOBSET}
 # Names of the projects whose controllers serve a group.
 PROJECTS = {
     "kueue.x-k8s.io": KUEUE,
@@ -67,7 +63,14 @@ def versions_of(deployments: Iterable[Mapping[str, Any]]) -> dict[str, Version]:
         >>> versions_of([{"spec": {"template": pod}}])
         {'Kueue': (0, 19, 2)}
     """
-    return dict(found for each in deployments for found in _versions_in(each))
+    versions: dict[str, Version] = {}
+    for each in deployments:
+        for container in each["spec"]["template"]["spec"].get("containers") or ():
+            found = _IMAGE.search(str(container.get("image", "")))
+            if found is not None and found["path"] in IMAGES:
+                major, minor, patch = map(int, found["version"].split("."))
+                versions[IMAGES[found["path"]]] = major, minor, patch
+    return versions
 
 
 def version_problems(versions: Mapping[str, Version]) -> Iterator[str]:
@@ -110,15 +113,6 @@ def project_of(api_version: str) -> str:
     """
     group = api_version.rpartition("/")[0]
     return PROJECTS.get(group, f"the controller of {group}")
-
-
-def _versions_in(deployment: Mapping[str, Any]) -> Iterator[tuple[str, Version]]:
-    for container in deployment["spec"]["template"]["spec"].get("containers") or ():
-        found = _IMAGE.search(str(container.get("image", "")))
-        name = None if found is None else IMAGES.get(found["path"])
-        if found is not None and name is not None:
-            major, minor, patch = map(int, found["version"].split("."))
-            yield name, (major, minor, patch)
 
 
 def _text(version: Version) -> str:

@@ -59,7 +59,6 @@ class RunAddresses:
 
     Attributes:
         report_url: Base URL of the reporting API; empty: the process does not report.
-        token_file: Path of its token.
         certificate_authority_file: Path of the certificates to verify the reporting API with.
         agent_socket: Path of the node agent's socket; empty: none.
         termination_message: Path of the container's termination message; empty: it is not a container.
@@ -139,7 +138,11 @@ def injection_of(
     in_pod = addresses.in_pod()
     if not recurrence.spec.reporting.uses_client:
         in_pod = replace(in_pod, termination_message="")
-    variables = run_variables(job, recurrence, in_pod, devices, pods=_indexed_pods(job))
+    spec = job.spec.template.spec.value if job.spec.template.is_job else {}
+    # Pods of an indexed Job run together.
+    parallelism = spec.get("parallelism") if spec.get("completionMode") == "Indexed" else None
+    pods = max(parallelism, 1) if isinstance(parallelism, int) else 1
+    variables = run_variables(job, recurrence, in_pod, devices, pods=pods)
     grace_seconds = GRACE_SECONDS if recurrence.spec.reporting.is_ended_from_outside else None
     # Otherwise the log would be read as what the training wrote into its termination message.
     keeps_last_output = recurrence.spec.reporting.source is not ReportingSource.TERMINATION_MESSAGE
@@ -218,14 +221,6 @@ def report_url(addresses: RunAddresses, recurrence: TrainingRecurrence) -> str:
     return f"{url}/v1/namespaces/{metadata.namespace}/recurrences/{metadata.name}" if url else ""
 
 
-def _indexed_pods(job: RecurringTrainingJob) -> int:
-    """Number of pods of an indexed Job that run together; 1 for other workloads."""
-    spec = job.spec.template.spec.value if job.spec.template.is_job else {}
-    parallelism = spec.get("parallelism")
-    indexed = spec.get("completionMode") == "Indexed"
-    return parallelism if indexed and isinstance(parallelism, int) and parallelism > 0 else 1
-
-
 def with_injection(template: Mapping[str, Any], names: Collection[str] | None, injection: Injection) -> dict[str, Any]:
     """A copy of a pod template with the additions.
 
@@ -248,7 +243,9 @@ def with_injection(template: Mapping[str, Any], names: Collection[str] | None, i
     spec = pod["spec"]
     if injection.grace_seconds is not None and spec.get("terminationGracePeriodSeconds") is None:
         spec["terminationGracePeriodSeconds"] = injection.grace_seconds
-    volumes, mounts = _volumes(injection.addresses), _mounts(injection.addresses)
+    volumes = _volumes(injection.addresses)
+    paths = {REPORTING_VOLUME: REPORTING_FOLDER, AGENT_VOLUME: injection.addresses.agent_folder}
+    mounts = [{"name": each["name"], "mountPath": paths[each["name"]], "readOnly": True} for each in volumes]
     taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {volume["name"] for volume in volumes}
     if taken:
         raise TemplateError(f"the volume name {min(taken)} is reserved for Wattloop; rename your volume")
@@ -330,12 +327,6 @@ def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: lis
     container["env"] = injected + list(own)
     if mounts:
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
-
-
-def _mounts(addresses: ClusterAddresses) -> list[dict[str, Any]]:
-    paths = {REPORTING_VOLUME: REPORTING_FOLDER, AGENT_VOLUME: addresses.agent_folder}
-    names = [volume["name"] for volume in _volumes(addresses)]
-    return [{"name": name, "mountPath": paths[name], "readOnly": True} for name in names]
 
 
 def _volumes(addresses: ClusterAddresses) -> list[dict[str, Any]]:

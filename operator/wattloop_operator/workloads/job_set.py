@@ -10,33 +10,35 @@ from typing import Any
 from wattloop.wire.launcher import FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE, PODS_VARIABLE
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.workloads.condition_phase import PhaseConditions, phase_by_conditions
 from wattloop_operator.workloads.injection import Injection
 from wattloop_operator.workloads.kubernetes_job import switch_off_retries
 from wattloop_operator.workloads.ownership import JOB
 from wattloop_operator.workloads.pod_state import LATEST, Pod, parallelism, time_of
-from wattloop_operator.workloads.templated_kind import (
+from wattloop_operator.workloads.workload_kind import (
+    ObservedPhase,
+    PhaseConditions,
     PodTemplate,
-    TemplatedKind,
+    Spec,
+    WorkloadKind,
     as_object,
     objects_in,
     pod_template_in,
     replicas_of,
 )
-from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
 
 JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 CONDITIONS = PhaseConditions(succeeded=frozenset({"Completed"}), failed=frozenset({"Failed"}))
 
 
-class JobSet(TemplatedKind):
+class JobSet(WorkloadKind):
     """JobSets fail with their first Job by default. Their Jobs restart a pod six times by default, but none here."""
 
     between = frozenset({JOB})
+    conditions = CONDITIONS
     place = "spec.replicatedJobs[].template.spec.template"
 
     def pod_templates(self, spec: Mapping[str, Any]) -> Iterator[PodTemplate]:
-        """See `TemplatedKind`."""
+        """See `WorkloadKind`."""
         for job, replicas in _jobs(spec):
             yield PodTemplate(job["template"], replicas * parallelism(job))
 
@@ -47,15 +49,13 @@ class JobSet(TemplatedKind):
         return spec
 
     def switch_off_retries(self, spec: Spec) -> None:
-        """See `TemplatedKind`."""
+        """See `WorkloadKind`."""
         for job, _ in _jobs(spec):
             switch_off_retries(job)
 
     def observe(self, body: Mapping[str, Any], pods: Sequence[Pod]) -> ObservedPhase:
         """See `WorkloadKind`."""
-        spec = as_object(body.get("spec"))
-        observed = phase_by_conditions(body, pods, CONDITIONS, suspended=bool(spec.get("suspend")))
-        return _at_deadline(observed, body, spec)
+        return _at_deadline(super().observe(body, pods), body, as_object(body.get("spec")))
 
 
 def _at_deadline(observed: ObservedPhase, body: Mapping[str, Any], spec: Mapping[str, Any]) -> ObservedPhase:
@@ -87,7 +87,6 @@ def _deadlines(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[i
 
 
 def _begun_at(body: Mapping[str, Any]) -> datetime | None:
-    """When a JobSet was created, or resumed after that."""
     conditions = objects_in(as_object(body.get("status")).get("conditions"))
     resumed = (each.get("lastTransitionTime") for each in conditions if each.get("type") == "Suspended")
     return time_of(next(resumed, None) or as_object(body.get("metadata")).get("creationTimestamp"))
@@ -110,7 +109,6 @@ def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
 
 
 def _jobs(spec: Mapping[str, Any]) -> Iterator[tuple[Spec, int]]:
-    """The specs of Jobs with a pod template, each with the number of its Jobs."""
     for group in objects_in(spec.get("replicatedJobs")):
         job = as_object(as_object(group.get("template")).get("spec"))
         if pod_template_in(job) is not None:

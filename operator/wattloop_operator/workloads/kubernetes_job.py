@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wattloop.printable import printable
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.injection import Injection, check_output_volume, gpus, with_injection
-from wattloop_operator.workloads.ownership import GroupKind
+from wattloop_operator.workloads.injection import Injection, check_output_volume
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
     LATEST,
@@ -24,47 +23,36 @@ from wattloop_operator.workloads.pod_state import (
     pod_wait,
     time_of,
 )
-from wattloop_operator.workloads.templated_kind import PodTemplate, pod_template_in
-from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
+from wattloop_operator.workloads.workload_kind import ObservedPhase, PodTemplate, Spec, WorkloadKind, pod_template_in
 
 # The Job outlives its pods, so the rule records in the Job that the cluster disrupted it.
 DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": DISRUPTION_TARGET, "status": "True"}]}
 BACK_OFF = PodWait("", "a pod failed, and its Job creates another after a back-off, as its backoffLimit allows")
 
 
-class KubernetesJob:
-    """Implements `workload_kind.WorkloadKind` for Jobs."""
+class KubernetesJob(WorkloadKind):
+    """Jobs. Their containers need a volume for their models, too.
 
-    between: frozenset[GroupKind] = frozenset()
-    patches: tuple[str, ...] = ()
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "proxy"}, {"name": "train"}]}}
+        >>> KubernetesJob().training_containers(Template(spec={"template": pod}), ("train",))
+        ['train']
+    """
+
+    def pod_templates(self, spec: Mapping[str, Any]) -> Iterator[PodTemplate]:
+        """See `WorkloadKind`."""
+        found = pod_template_in(spec)
+        if found is not None:
+            yield PodTemplate(found, parallelism(spec))
+
+    def switch_off_retries(self, spec: Spec) -> None:
+        """See `WorkloadKind`."""
+        switch_off_retries(spec)
 
     def spec(self, template: Template, injection: Injection) -> Spec:
-        """See `WorkloadKind`. The containers need a volume for their models, too."""
-        spec = template.spec.value
-        check_output_volume(spec["template"]["spec"], injection)
-        spec["template"] = with_injection(spec["template"], injection.training_containers, injection)
-        switch_off_retries(spec)
-        return spec
-
-    def devices(self, template: Template, names: Sequence[str] | None) -> int:
         """See `WorkloadKind`."""
-        spec = template.spec.value
-        return parallelism(spec) * gpus(spec["template"]["spec"], names)
-
-    def runtime(self, _template: Template) -> RuntimeReference | None:
-        """See `WorkloadKind`."""
-        return None
-
-    def training_containers(self, template: Template, names: Sequence[str] | None) -> list[str]:
-        """See `WorkloadKind`.
-
-        Example:
-            >>> pod = {"spec": {"containers": [{"name": "proxy"}, {"name": "train"}]}}
-            >>> KubernetesJob().training_containers(Template(spec={"template": pod}), ("train",))
-            ['train']
-        """
-        pod = pod_template_in(template.spec.value)
-        return [] if pod is None else PodTemplate(pod).training_containers(names)
+        check_output_volume(template.spec.value["template"]["spec"], injection)
+        return super().spec(template, injection)
 
     def pods(self, spec: Mapping[str, Any]) -> int:
         """See `WorkloadKind`."""

@@ -16,10 +16,9 @@ from typing import Any
 from wattloop.printable import printable
 from wattloop_operator.api.template import PRIORITY_LABEL, QUEUE_LABEL, Template
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase, WorkloadState
-from wattloop_operator.workloads.condition_phase import reason_and_message
 from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.pod_state import condition_of, one_word, time_of
-from wattloop_operator.workloads.templated_kind import as_object
+from wattloop_operator.workloads.workload_kind import as_object, reason_and_message
 
 GROUP = "kueue.x-k8s.io"
 # The label of a Workload with the UID of what it was made of.
@@ -162,7 +161,8 @@ def _wait(queue: str, workload: Mapping[str, Any], body: Mapping[str, Any]) -> Q
         return QueueWait(queue, "QuotaReserved", checks, since)
     if reserved is None:
         return QueueWait(queue, "Pending", _text(evicted) or "Kueue has not considered it yet", since)
-    text = "; ".join(filter(None, (_message(reserved), _text(evicted) if _is_true(evicted) else "")))
+    message = printable(str(reserved.get("message") or ""))
+    text = "; ".join(filter(None, (message, _text(evicted) if _is_true(evicted) else "")))
     return QueueWait(queue, one_word(reserved.get("reason")), text, since)
 
 
@@ -191,10 +191,6 @@ def _is_true(condition: Mapping[str, Any] | None) -> bool:
 
 def _changed_at(condition: Mapping[str, Any] | None) -> datetime | None:
     return None if condition is None else time_of(condition.get("lastTransitionTime"))
-
-
-def _message(condition: Mapping[str, Any]) -> str:
-    return printable(str(condition.get("message") or ""))
 
 
 def _text(condition: Mapping[str, Any] | None) -> str:

@@ -46,12 +46,7 @@ REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 RAY_NODE_LABEL, RAY_HEAD = "ray.io/node-type", "head"
 # Labels of the other pods of a training, each with the value that the first pod has: of a Job, of a PyTorchJob and
 # of a Ray cluster.
-RANK_0_LABELS = {
-    INDEX_LABEL: "0",
-    MASTER_LABEL: "master",
-    REPLICA_INDEX_LABEL: "0",
-    RAY_NODE_LABEL: RAY_HEAD,
-}
+RANK_0_LABELS = {INDEX_LABEL: "0", MASTER_LABEL: "master", REPLICA_INDEX_LABEL: "0", RAY_NODE_LABEL: RAY_HEAD}
 # The kubelet writes this as the start of a container that never started.
 NEVER = datetime.fromtimestamp(0, UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -63,7 +58,6 @@ class PodFailure:
 
     Attributes:
         failure: Its class.
-        at: Its time.
         message: Its cause as text.
         pod: The pod; None before it is known.
         exit_code: Exit code of its container; None if no container's end is the failure.
@@ -94,7 +88,6 @@ class EndedContainer:
     """A container that has ended.
 
     Attributes:
-        name: Its name.
         terminated: How it ended, by the pod's status.
         kind: What it is, as text.
         failure: The class of its failure, if its program was started.
@@ -172,7 +165,8 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
         count: How many pods run at a time.
     """
     phases = [(pod, (pod.get("status") or {}).get("phase")) for pod in pods]
-    current = [pod for pod, phase in phases if phase not in {"Succeeded", "Failed"} and not _is_deleted(pod)]
+    running = (pod for pod, phase in phases if phase not in {"Succeeded", "Failed"})
+    current = [pod for pod in running if (pod.get("metadata") or {}).get("deletionTimestamp") is None]
     if len(current) + sum(phase == "Succeeded" for _, phase in phases) < count:
         return None
     states = [status.get("state") or {} for pod in current for status in container_statuses(pod)]
@@ -192,11 +186,6 @@ def parallelism(spec: Mapping[str, Any]) -> int:
     found, completions = spec.get("parallelism"), spec.get("completions")
     count = max(found, 0) if isinstance(found, int) else 1
     return min(count, max(completions, 0)) if isinstance(completions, int) else count
-
-
-def bound_pods(pods: Iterable[Pod]) -> tuple[WorkloadPod, ...]:
-    """The pods that are bound to a node."""
-    return tuple(pod for pod in map(workload_pod, pods) if pod.uid and pod.node)
 
 
 def image_digest(pods: Iterable[Pod], container: str) -> str | None:
@@ -232,17 +221,14 @@ def first_pods(pods: Iterable[Pod], trains: Callable[[Pod], bool]) -> list[Pod]:
     """
     # The first pod may start after the others: one without states counts until it is known whether it trains.
     found = [
-        pod for pod in pods if _may_be_rank_0(pod) and (trains(pod) or not (container_statuses(pod) or has_ended(pod)))
+        pod
+        for pod in pods
+        # Pods of a Job without indices run the same template, so each of them is as good.
+        if all(str(_labels(pod).get(name, value)) == value for name, value in RANK_0_LABELS.items())
+        and (trains(pod) or not (container_statuses(pod) or has_ended(pod)))
     ]
     first = min(map(_place, found), default=None)
     return [pod for pod in found if _place(pod) == first]
-
-
-def _may_be_rank_0(pod: Pod) -> bool:
-    """Whether a pod is the first one of its group, or has no place in a group."""
-    # Pods of a Job without indices run the same template, so each of them is as good.
-    labels = _labels(pod)
-    return all(str(labels.get(name, value)) == value for name, value in RANK_0_LABELS.items())
 
 
 def _place(pod: Pod) -> tuple[bool, int]:
@@ -394,7 +380,10 @@ def _container_failure(pod: Pod, container: EndedContainer) -> PodFailure:
     """The failure of a container that ended with an exit code or a signal, or that could not be started."""
     metadata, unhealthy, terminated = pod.get("metadata") or {}, _unhealthy(pod), container.terminated
     name, started = container.name, terminated.get("reason") not in NOT_STARTED
-    text = f"{_indexed(metadata)}{_crash(f'{container.kind} {name}', terminated)}"
+    # Of an indexed Job, which is the rank of its process unless it starts several.
+    index = _labels(pod).get(INDEX_LABEL)
+    indexed = "" if index is None else f"pod {metadata.get('name', '')} of index {index}: "
+    text = f"{indexed}{_crash(f'{container.kind} {name}', terminated)}"
     failure = container.failure if started else Failure.NOT_STARTED
     place = " ".join(filter(None, (f"-n {metadata['namespace']}" if metadata.get("namespace") else "", f"-c {name}")))
     return PodFailure(
@@ -419,12 +408,6 @@ def workload_pod(pod: Pod) -> WorkloadPod:
     )
 
 
-def _indexed(metadata: Mapping[str, Any]) -> str:
-    """The index of a pod of an indexed Job, which is the rank of its process unless it starts several."""
-    index = (metadata.get("labels") or {}).get(INDEX_LABEL)
-    return "" if index is None else f"pod {metadata.get('name', '')} of index {index}: "
-
-
 def _crash(container: str, terminated: Mapping[str, Any]) -> str:
     code = terminated.get("exitCode")
     if terminated.get("reason") == OUT_OF_MEMORY:
@@ -447,10 +430,6 @@ def _unhealthy(pod: Pod) -> str:
         if resource.get("health") == "Unhealthy"
     ]
     return f"pod {(pod.get('metadata') or {}).get('name', '')}: unhealthy: {', '.join(devices)}" if devices else ""
-
-
-def _is_deleted(pod: Pod) -> bool:
-    return (pod.get("metadata") or {}).get("deletionTimestamp") is not None
 
 
 def _states(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:

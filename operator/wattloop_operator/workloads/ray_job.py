@@ -6,18 +6,14 @@ of their container. The pod that submits the program does not train.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wattloop.printable import printable
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.condition_phase import (
-    failed_with_first_pod,
-    failure_of,
-    reason_and_message,
-    wait_of,
-)
 from wattloop_operator.workloads.injection import Injection, TemplateError
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
@@ -27,16 +23,20 @@ from wattloop_operator.workloads.pod_state import (
     condition_of,
     time_of,
 )
-from wattloop_operator.workloads.shell_program import with_values
-from wattloop_operator.workloads.templated_kind import (
+from wattloop_operator.workloads.workload_kind import (
+    ObservedPhase,
     PodTemplate,
-    TemplatedKind,
+    Spec,
+    WorkloadKind,
     as_object,
+    failed_with_first_pod,
+    failure_of,
     objects_in,
     pod_template_in,
+    reason_and_message,
     replicas_of,
+    wait_of,
 )
-from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
 
 RAY_CLUSTER = ("ray.io", "RayCluster")
 # By status.jobDeploymentStatus. KubeRay ends a failed program with Failed, or with Complete and the job status FAILED.
@@ -49,7 +49,7 @@ PROGRAM_FAILED = frozenset({"FAILED", "STOPPED"})
 SUBMISSION_FAILED, STOPPED = "SubmissionFailed", "STOPPED"
 
 
-class RayJob(TemplatedKind):
+class RayJob(WorkloadKind):
     """RayJobs do not retry by default. A cluster that stays after the end would keep its GPUs, so it is deleted.
 
     KubeRay replaces failed pods, and the pod that submits the program submits it again to a new head. Neither can be
@@ -60,7 +60,7 @@ class RayJob(TemplatedKind):
     place = "spec.rayClusterSpec.headGroupSpec.template"
 
     def pod_templates(self, spec: Mapping[str, Any]) -> Iterator[PodTemplate]:
-        """See `TemplatedKind`."""
+        """See `WorkloadKind`."""
         cluster = as_object(spec.get("rayClusterSpec"))
         head = pod_template_in(as_object(cluster.get("headGroupSpec")))
         if head is not None:
@@ -71,7 +71,7 @@ class RayJob(TemplatedKind):
                 yield PodTemplate(found, replicas_of(group) * replicas_of(group, "numOfHosts"))
 
     def switch_off_retries(self, spec: Spec) -> None:
-        """See `TemplatedKind`."""
+        """See `WorkloadKind`."""
         spec.setdefault("backoffLimit", 0)
         if not _retries(spec):
             # By default the kubelet starts the container of a head again, without its program.
@@ -128,9 +128,71 @@ def _judged_pods(spec: Mapping[str, Any], pods: Sequence[Pod]) -> Sequence[Pod]:
     """
     if not as_object(spec.get("rayClusterSpec")).get("enableInTreeAutoscaling"):
         return pods
-    return [each for each in pods if _is_head(each) or condition_of(each, DISRUPTION_TARGET) is not None]
+    labels = [as_object(as_object(each.get("metadata")).get("labels")).get(RAY_NODE_LABEL) for each in pods]
+    return [
+        each
+        for each, kind in zip(pods, labels, strict=True)
+        if kind == RAY_HEAD or condition_of(each, DISRUPTION_TARGET) is not None
+    ]
 
 
-def _is_head(pod: Pod) -> bool:
-    labels = as_object(as_object(pod.get("metadata")).get("labels"))
-    return labels.get(RAY_NODE_LABEL) == RAY_HEAD
+# Linux starts no program with a longer argument.
+MAX_PROGRAM_BYTES = 128 * 1024
+REFERENCE = r"(?P<dollars>(?<!\$)\$+)\((?P<name>WATTLOOP_[A-Z0-9_]+)\)"
+# By the quote that is open: what a shell reads there as one, or changes the open quote. A comment ends with its line.
+TOKENS = {
+    "": re.compile(rf"""{REFERENCE}|\\(?:\n|[^$]\#*)|(?<![^\s;&|(<>])\#[^\n]*|(?P<quote>['"])"""),
+    '"': re.compile(rf"""{REFERENCE}|\\[^$]|(?P<quote>")"""),
+    "'": re.compile(rf"{REFERENCE}|(?P<quote>')"),
+}
+
+
+def with_values(program: str, variables: Mapping[str, str]) -> str:
+    """A program with the values of Wattloop's variables, as Kubernetes puts them into the args of a container.
+
+    The shell that would look them up is that of the pod that submits the program, which does not have them.
+
+    Args:
+        program: The program of a RayJob, for a shell.
+        variables: The values, by name.
+
+    Raises:
+        TemplateError: It would be too long for Linux.
+
+    Example:
+        >>> with_values("train --batch $(WATTLOOP_BATCH_SIZE) --lr $(LR)", {"WATTLOOP_BATCH_SIZE": "64"})
+        'train --batch 64 --lr $(LR)'
+    """
+    parts, room = [], MAX_PROGRAM_BYTES
+    for part in _parts_with_values(program, variables):
+        room -= len(part.encode(errors="surrogatepass"))
+        if room < 0:
+            raise TemplateError(
+                f"spec.template.spec.entrypoint has more than {MAX_PROGRAM_BYTES} bytes with the values of "
+                "Wattloop's variables; remove references: the program has the variables in its environment"
+            )
+        parts.append(part)
+    return "".join(parts)
+
+
+def _parts_with_values(program: str, variables: Mapping[str, str]) -> Iterator[str]:
+    begin, open_quote = 0, ""
+    while found := TOKENS[open_quote].search(program, begin):
+        yield program[begin : found.start()]
+        yield found[0] if found["name"] is None else _value(found, variables, open_quote)
+        begin = found.end()
+        if found["quote"] is not None:
+            open_quote = "" if open_quote else found["quote"]
+    yield program[begin:]
+
+
+def _value(found: re.Match[str], variables: Mapping[str, str], open_quote: str) -> str:
+    """The value of a variable that is referred to, as one word of the shell or as a part of one."""
+    # Two dollars are one that refers to nothing.
+    kept, refers = divmod(len(found["dollars"]), 2)
+    if not refers or found["name"] not in variables:
+        return "$" * (kept + refers) + f"({found['name']})"
+    known = variables[found["name"]]
+    quoted = shlex.quote(known)
+    closes = "" if quoted == known else open_quote
+    return "$" * kept + closes + quoted + closes

@@ -17,12 +17,19 @@ from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import NAMED, SPEC, wrong_value
 from wattloop_operator.domain.snapshot import WorkloadPhase
-from wattloop_operator.workloads.condition_phase import PhaseConditions, failed_with_first_pod, phase_by_conditions
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
-from wattloop_operator.workloads.ownership import JOB, GroupKind
+from wattloop_operator.workloads.ownership import JOB
 from wattloop_operator.workloads.pod_state import Pod, without_restarts
-from wattloop_operator.workloads.templated_kind import as_object, replicas_of
-from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
+from wattloop_operator.workloads.workload_kind import (
+    ObservedPhase,
+    PhaseConditions,
+    RuntimeReference,
+    Spec,
+    WorkloadKind,
+    as_object,
+    failed_with_first_pod,
+    replicas_of,
+)
 
 CONDITIONS = PhaseConditions(succeeded=frozenset({"Complete"}), failed=frozenset({"Failed"}))
 MANAGER = "wattloop.dev/operator"
@@ -36,15 +43,16 @@ FORM: Mapping[str, Any] = {
 }
 
 
-class TrainJob:
-    """Implements `workload_kind.WorkloadKind` for TrainJobs.
+class TrainJob(WorkloadKind):
+    """TrainJobs, which have no pod template.
 
     The runtime's Jobs restart failed pods, and Trainer starts a failed TrainJob again once its JobSet is gone (up to
     2.3.0). Neither can be switched off from a TrainJob. So an attempt ends with its first failed pod, and its TrainJob
     is deleted when that is written down.
     """
 
-    between: frozenset[GroupKind] = frozenset({JOB, ("jobset.x-k8s.io", "JobSet")})
+    between = frozenset({JOB, ("jobset.x-k8s.io", "JobSet")})
+    conditions = CONDITIONS
     patches = ("runtimePatches", "podTemplateOverrides")
 
     def spec(self, template: Template, injection: Injection) -> Spec:
@@ -56,8 +64,9 @@ class TrainJob:
         (container,) = pod["spec"]["containers"]
         nodes = replicas_of(trainer, "numNodes")
         trainer["env"] = [*([{"name": PODS_VARIABLE, "value": str(nodes)}] if nodes > 1 else []), *container["env"]]
-        patches = dict(zip(self.patches, (_runtime_patch(pod), _pod_template_override(pod)), strict=True))
-        for field, patch in patches.items():
+        # Of Trainer 2.2 and later, and of 2.1.
+        override = {"targetJobs": [{"name": NODE}], "metadata": pod["metadata"], "spec": _patched_spec(pod)}
+        for field, patch in zip(self.patches, (_runtime_patch(pod), override), strict=True):
             spec[field] = [*(spec.get(field) or ()), patch]
         return spec
 
@@ -90,23 +99,14 @@ class TrainJob:
     def observe(self, body: Mapping[str, Any], pods: Sequence[Pod]) -> ObservedPhase:
         """See `WorkloadKind`."""
         pods = [without_restarts(pod, NODE) for pod in pods]
-        suspended = bool(as_object(body.get("spec")).get("suspend"))
-        observed = phase_by_conditions(body, pods, CONDITIONS, suspended=suspended)
+        observed = super().observe(body, pods)
         if observed.phase is WorkloadPhase.FAILED:
             return replace(observed, may_run_again=True)
         return failed_with_first_pod(observed, pods)
 
 
 def _trainer(spec: Spec, names: Sequence[str] | None) -> dict[str, Any]:
-    """The part `trainer` of a spec.
-
-    Args:
-        spec: The spec.
-        names: The job's `trainingContainers`.
-
-    Raises:
-        TemplateError: A value has a wrong type, or what Wattloop needs is missing.
-    """
+    """The part `trainer` of a spec."""
     place = "spec.template.spec"
     wrong = wrong_value(SPEC, spec, FORM)
     if wrong is not None:
@@ -133,11 +133,6 @@ def _runtime_patch(pod: Mapping[str, Any]) -> dict[str, Any]:
     spec = _patched_spec(pod) | ({} if grace is None else {"terminationGracePeriodSeconds": grace})
     job = {"name": NODE, "template": {"spec": {"template": {"metadata": pod["metadata"], "spec": spec}}}}
     return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
-
-
-def _pod_template_override(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The additions of a pod template as an override of Trainer 2.1."""
-    return {"targetJobs": [{"name": NODE}], "metadata": pod["metadata"], "spec": _patched_spec(pod)}
 
 
 def _patched_spec(pod: Mapping[str, Any]) -> dict[str, Any]:

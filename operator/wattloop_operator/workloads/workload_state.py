@@ -13,15 +13,13 @@ from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import (
     Pod,
     all_running_since,
-    bound_pods,
     has_ended,
     image_digest,
     started_at,
     unhealthy_devices,
     workload_pod,
 )
-from wattloop_operator.workloads.templated_kind import as_object
-from wattloop_operator.workloads.workload_kind import ObservedPhase, WorkloadKind
+from wattloop_operator.workloads.workload_kind import WorkloadKind, as_object
 
 
 def state_of(
@@ -38,14 +36,21 @@ def state_of(
     """
     metadata, observed, unhealthy = body["metadata"], kind.observe(body, pods), unhealthy_devices(pods)
     failure, runs = observed.failure, observed.phase is WorkloadPhase.RUNNING
-    ambiguous = _ambiguous_indices(pods)
+    owners = defaultdict(set)
+    for pod in pods:
+        owners[workload_pod(pod).index].add(controller_uid(pod.get("metadata") or {}))
 
     def distinct(pod: WorkloadPod) -> WorkloadPod:
-        return replace(pod, index=None) if pod.index in ambiguous else pod
+        # Pods of several Jobs may have one index: each Job of a JobSet counts its own pods from 0.
+        return replace(pod, index=None) if len(owners[pod.index]) > 1 else pod
 
     started = started_at(pods)
     if started is None and observed.phase is not WorkloadPhase.PENDING:
         started = observed.started_at
+    if observed.phase is WorkloadPhase.PENDING:
+        message = observed.wait.message
+    else:
+        message = failure.message if failure is not None else unhealthy or observed.message
     # Of a kind whose pods are not known, the object alone says since when it runs.
     running_since = all_running_since(pods, kind.pods(as_object(body.get("spec")))) if pods else observed.since
     return WorkloadState(
@@ -65,28 +70,14 @@ def state_of(
         output="" if failure is None else failure.output,
         log="" if failure is None else failure.log,
         killed_ranks=killed_ranks(pods) if failure is not None else (),
-        message=_message(observed, unhealthy),
+        message=message,
         wait_reason=observed.wait.reason,
         suspended=observed.suspended,
         unhealthy=unhealthy,
-        pods=tuple(map(distinct, bound_pods(pods))),
+        pods=tuple(distinct(each) for each in map(workload_pod, pods) if each.uid and each.node),
         pods_ended=bool(pods) and all(map(has_ended, pods)),
         image_digest=image_digest(pods, container),
         may_run_again=observed.may_run_again,
         backs_off=observed.backs_off,
         undelivered=undelivered_reports(pods),
     )
-
-
-def _message(observed: ObservedPhase, unhealthy: str) -> str:
-    if observed.phase is WorkloadPhase.PENDING:
-        return observed.wait.message
-    return observed.failure.message if observed.failure is not None else unhealthy or observed.message
-
-
-def _ambiguous_indices(pods: Sequence[Pod]) -> frozenset[int | None]:
-    """The indices that pods of several Jobs have: each Job of a JobSet counts its own pods from 0."""
-    owners = defaultdict(set)
-    for pod in pods:
-        owners[workload_pod(pod).index].add(controller_uid(pod.get("metadata") or {}))
-    return frozenset(index for index, found in owners.items() if len(found) > 1)

@@ -20,9 +20,8 @@ from support.live_page import serving_viewers
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
-from wattloop_operator.cluster.auth.signing_keys import SigningKeys
 from wattloop_operator.cluster.auth.token_review import reviewed_user
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UI_AUDIENCE, UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UI_AUDIENCE, UNKNOWN_TOKENS_OF_ADDRESS, SigningKeys
 from wattloop_operator.page.authentication import SIGNED_OUT
 
 ACCOUNT = "viewer"

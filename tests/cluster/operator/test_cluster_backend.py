@@ -12,7 +12,7 @@ from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport, Request
-from wattloop_operator.cluster.job_settings import ReportedObjects
+from wattloop_operator.cluster.reported_objects import ReportedObjects
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reporting.progress_writer import StoredProgress

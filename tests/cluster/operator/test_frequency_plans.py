@@ -13,7 +13,7 @@ from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
-from wattloop_operator.cluster.job_settings import JobSettings
+from wattloop_operator.cluster.reported_objects import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan

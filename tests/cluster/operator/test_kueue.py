@@ -21,7 +21,7 @@ from support.control_plane.objects import JOB, apply_object, get_object, list_ob
 from support.control_plane.training import EPOCH_SECONDS, POWER_WATTS, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.cluster.api_transport import HttpTransport
-from wattloop_operator.cluster.kueue_workloads import FIRST_POLL_SECONDS
+from wattloop_operator.cluster.workload_waits import FIRST_POLL_SECONDS
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store

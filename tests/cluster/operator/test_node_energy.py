@@ -29,8 +29,7 @@ from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
-from wattloop_operator.cluster.job_settings import JobSettings
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.reported_objects import ClusterNodePods, JobSettings
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import LimitOrders, NodeService

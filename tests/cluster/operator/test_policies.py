@@ -33,7 +33,7 @@ from wattloop_operator.cluster.gpu_power_policies import (
     write_policy_statuses,
 )
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.reported_objects import ClusterNodePods
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService

@@ -6,8 +6,8 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.informer.informer import Resync
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
 from wattloop_operator.domain.names import JobKey
 

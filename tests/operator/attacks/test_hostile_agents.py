@@ -14,7 +14,7 @@ import pytest
 from support.reporting.node_api import NODE, USAGE, NodeApi, report, running_node_api, token_of
 from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.node_energy import MAX_POD_GPU_USAGES, PodGpuUsage
-from wattloop_operator.cluster.node_pods import LOOK_UPS
+from wattloop_operator.cluster.reported_objects import LOOK_UPS
 
 HOSTILE = "node-2"
 SERVICE_ACCOUNT = "system:serviceaccount:wattloop-agent:wattloop-agent"

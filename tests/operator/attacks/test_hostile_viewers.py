@@ -20,8 +20,7 @@ from support.databases.many_jobs import LONGEST, NAMESPACE
 from support.live_page import serving_viewers
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from wattloop_operator.cluster.auth.viewer_rights import REFUSALS
-from wattloop_operator.cluster.auth.viewers import UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.cluster.auth.viewers import REFUSALS, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.page.change_stream import FULL, MAX_STREAMS, NOTHING_TO_SEE
 
 VERSION = "version"

@@ -11,7 +11,7 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request
-from wattloop_operator.cluster.kueue_workloads import FIRST_POLL_SECONDS, KueueWorkloads
+from wattloop_operator.cluster.workload_waits import FIRST_POLL_SECONDS, KueueWorkloads
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.kinds import KINDS
 from wattloop_operator.workloads.ownership import GroupKind

@@ -16,7 +16,7 @@ from wattloop_operator.local.processes import TrainingProcess
 from wattloop_operator.reporting.service import ReportService
 
 # A command imports these when it needs them.
-for module in ("local.local_run", "local.runner", "local.local_backend", "history.rows", "store.schema"):
+for module in ("local.local_run", "local.local_backend", "history.rows", "store.schema"):
     importlib.import_module(f"wattloop_operator.{module}")
 HOUR, DAY = 3600.0, 86_400.0
 

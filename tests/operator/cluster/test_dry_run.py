@@ -10,8 +10,8 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
 from wattloop_operator.cluster.api_transport import Request, StatusError
-from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.start_checks import RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide

@@ -15,8 +15,8 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
 from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.cluster.workload_waits import KueueWorkloads
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadPhase, WorkloadState
 from wattloop_operator.store.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses

@@ -10,7 +10,7 @@ from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.reported_objects import ClusterNodePods
 from wattloop_operator.reporting.interfaces import OwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"

@@ -159,7 +159,7 @@ def test_a_reader_that_is_stopped_reads_no_further() -> None:
 def test_a_line_without_end_takes_bounded_memory() -> None:
     seen: list[OutputReport] = []
     log = itertools.chain([EPOCHS[0][:-1]], itertools.repeat(b" " * MAX_LINE_BYTES, 20), [b" accuracy=0.9\n"])
-    longest = max(len(line.text) for line in lines_of(log))
+    longest = max(len(text) for _, text in lines_of(log))
     assert longest < 10 * MAX_LINE_BYTES
     follower(lambda _: iter([EPOCHS[0][:-1], b" " * 1_000_000, b" accuracy=0.9\n", EPOCHS[1]]), seen).run()
     assert [report.metric for report in seen] == [0.1, 0.2]

@@ -9,7 +9,7 @@ from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
-from wattloop_operator.cluster.refused_pods import RefusedPods
+from wattloop_operator.cluster.workload_waits import RefusedPods
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadPhase, WorkloadState
 
 QUOTA = 'pods "digits-0-x" is forbidden: exceeded quota: gpus, requested: 1, used: 4, limited: 4'

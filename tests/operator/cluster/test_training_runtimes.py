@@ -14,7 +14,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.training_runtimes import NO_RUNTIME, Runtime, TrainingRuntimes
+from wattloop_operator.cluster.start_checks import NO_RUNTIME, Runtime, TrainingRuntimes
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import CreateRecurrence, StartWorkload

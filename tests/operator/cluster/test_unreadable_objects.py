@@ -13,10 +13,9 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ClusterApi, ResourceType
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
-from wattloop_operator.cluster.dry_run import RECHECK_SECONDS
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, watched_kinds
+from wattloop_operator.cluster.start_checks import RECHECK_SECONDS
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile

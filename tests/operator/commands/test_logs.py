@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from wattloop.commands.main import main
 from wattloop_operator.api.reporting_source import MAX_PATTERN_CHARACTERS
-from wattloop_operator.domain.metric_pattern import patterns_for
-from wattloop_operator.domain.read_output import LineSplitter
+from wattloop_operator.domain.read_output import LineSplitter, patterns_for
 from wattloop_operator.domain.training_output import number_in
 
 COUNTS = "Epoch 1: acc=0.81\nEpoch 1: acc=0.81\nEpoch 2: acc: [0.9]\nEpoch 2: acc=0.92"

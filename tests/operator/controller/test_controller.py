@@ -9,10 +9,9 @@ import pytest
 
 from wattloop_operator.cluster.api import JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request, Transport, UnavailableError, Watch
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, watched_kinds
 from wattloop_operator.controller import kopf_operator
 from wattloop_operator.controller.controller import Controller
 from wattloop_operator.controller.kopf_operator import KopfOperator

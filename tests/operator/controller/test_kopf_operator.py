@@ -21,10 +21,9 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import FREQUENCY_PLANS, GPU_POWER_POLICIES, RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, watched_kinds
 from wattloop_operator.controller import kopf_handlers, kopf_operator
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, KopfMemo, release
 from wattloop_operator.controller.kopf_operator import KopfOperator

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattloop_operator.conversion.cron_schedule import schedule_of
+from wattloop_operator.conversion.cron_kinds import schedule_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.conversion.manifest_text import manifest_text
+from wattloop_operator.conversion.conversion import manifest_text
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"])) | st.text("ab \n\t:#-{}[]&*!|>'\"%@`,?0")
 VALUES = st.recursive(

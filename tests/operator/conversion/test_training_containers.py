@@ -8,7 +8,7 @@ import pytest
 
 from wattloop.commands.main import main
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.conversion.training_containers import training_containers
+from wattloop_operator.conversion.training_arguments import training_containers
 
 GPU = {"limits": {"nvidia.com/gpu": 1}}
 MONITOR = {"name": "monitor", "image": "a"}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.databases.sample_record import RECORD
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.local.attempt_line import ended_attempts, header, line_text, reason_code
+from wattloop_operator.local.live_view import ended_attempts, header, line_text, reason_code
 from wattloop_operator.store import RESULTS, ObservationRecord
 from wattloop_planner.bandit.configuration import Configuration
 

@@ -18,7 +18,7 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.gpu_readings import GpuIntervals
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
@@ -209,7 +209,7 @@ def test_after_a_reload_of_the_driver_what_came_after_the_last_report_is_not_kno
 
 def test_without_an_agent_or_gpus_no_energy_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop_operator.local.final_energy.AGENT_START_SECONDS", 0.0)
-    gpu = GpuReadingStatus(
+    gpu = GpuIntervals(
         uuid="GPU-00", start_energy_millijoules=1, energy_millijoules=2, start_time_seconds="0", time_seconds="1"
     )
     for socket, progress in (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_operator.api.objective import Target
 from wattloop_operator.domain.metric_rows import RowReader
-from wattloop_operator.local.metric_file import DOUBT_SECONDS, MetricFile
+from wattloop_operator.local.output_file import DOUBT_SECONDS, OutputFile
 
 TARGET = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
 HEAD = "epoch,val_acc\n"
@@ -24,7 +24,7 @@ class Followed:
         self.now = 0.0
         self.path = path
         self.reader = RowReader(TARGET)
-        self.file = MetricFile(path, self.reader, lambda: self.now)
+        self.file = OutputFile(path, self.reader, lambda: self.now)
         self.found: list[float] = []
         self.positions: list[int] = []
 

@@ -15,8 +15,7 @@ from wattloop_operator.api.power_fields import MAX_WATTS
 from wattloop_operator.domain.names import recurrence_name
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.local.local_sweep import decide_point, grid_job
-from wattloop_operator.local.sweep_grid import Grid, GridPoint, rows_of_sweep, write_sweep_csv
+from wattloop_operator.local.local_sweep import Grid, GridPoint, decide_point, grid_job, rows_of_sweep, write_sweep_csv
 from wattloop_operator.reconcile.actions import CreateRecurrence
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

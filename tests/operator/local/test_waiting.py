@@ -9,7 +9,7 @@ from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.runner import MAX_SLEEP_SECONDS, Runner
+from wattloop_operator.local.local_run import MAX_SLEEP_SECONDS, Runner
 
 
 class VirtualEvent(threading.Event):

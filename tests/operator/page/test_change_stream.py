@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from support.live_page import serving_viewers
 from support.reviewed_cluster import ReviewedCluster
-from wattloop_operator.cluster.auth.viewer_rights import RIGHTS_SECONDS
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS
 from wattloop_operator.page.authentication import SIGNED_OUT
 from wattloop_operator.page.change_stream import MAX_STREAMS, NOTHING_TO_SEE, ChangeStreams, OpenStream, OpenStreams
 from wattloop_operator.page.cluster_jobs import NOT_FOR_VIEWERS

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from support.control_plane.signed_tokens import PrivateKey, public_key, signed_token
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
-from wattloop_operator.cluster.auth.signing_keys import KEYS_SECONDS, READ_SECONDS, SigningKeys
+from wattloop_operator.cluster.auth.viewers import KEYS_SECONDS, READ_SECONDS, SigningKeys
 
 ANN = {"sub": "system:serviceaccount:team:ann"}
 

@@ -11,8 +11,13 @@ from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
-from wattloop_operator.cluster.auth.viewer_rights import REFUSALS, REVIEWS, RIGHTS_SECONDS
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.cluster.auth.viewers import (
+    REFUSALS,
+    REVIEWED_SECONDS,
+    REVIEWS,
+    RIGHTS_SECONDS,
+    UNKNOWN_TOKENS_OF_ADDRESS,
+)
 from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.authentication import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions

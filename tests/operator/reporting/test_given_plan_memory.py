@@ -18,7 +18,7 @@ from wattloop_operator.api.frequency_plan import MAX_ARCHIVE_CHARACTERS, MAX_KNO
 from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request
-from wattloop_operator.cluster.job_settings import JobSettings
+from wattloop_operator.cluster.reported_objects import JobSettings
 from wattloop_operator.memory_shares import PIPELINE_SETTINGS, WAITING_MESSAGES
 from wattloop_operator.reconcile.pipeline.held_bytes import given_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan, PipelineKey, PipelineState

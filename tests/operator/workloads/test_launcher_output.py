@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in
+from wattloop_operator.workloads.container_status import MAX_OUTPUT_CHARACTERS, killed_ranks_in
 
 # As PyTorch 2.9 prints it, without the traceback of the launcher itself.
 OUTPUT = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:

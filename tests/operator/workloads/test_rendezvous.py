@@ -8,8 +8,7 @@ import pytest
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.rendezvous import service
-from wattloop_operator.workloads.workload_manifest import manifest
+from wattloop_operator.workloads.workload_manifest import manifest, service
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
 ADDRESSES = ClusterAddresses(report_url="https://reports:8080")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from wattloop_operator.workloads.injection import TemplateError
-from wattloop_operator.workloads.shell_program import MAX_PROGRAM_BYTES, with_values
+from wattloop_operator.workloads.ray_job import MAX_PROGRAM_BYTES, with_values
 
 # With characters of a shell.
 GRID = '{"at": [0.5], "it": "is $(not) a word"}'

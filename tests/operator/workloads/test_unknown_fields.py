@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.api.template import Template
-from wattloop_operator.workloads.unknown_fields import unknown_field
+from wattloop_operator.workloads.workload_manifest import unknown_field
 
 POD = {"spec": {"containers": [{"name": "a"}, {"name": "b", "imagePullPolcy": "Always"}]}}
 TRAIN_SET = {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": {"workers": {"template": POD}}}

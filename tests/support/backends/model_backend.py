@@ -19,10 +19,16 @@ from wattloop_operator.api.recurring_training_job_status import Saving
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import StoredDecision
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
-from wattloop_operator.domain.snapshot import Failure, Snapshot, UndeliveredReports, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.snapshot import (
+    Failure,
+    PolicyCache,
+    Snapshot,
+    UndeliveredReports,
+    WorkloadPhase,
+    WorkloadState,
+)
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.domain.training_attempt import ProgressRow, TrainingAttempt
 from wattloop_operator.driver import StaleSnapshotError, reconcile

@@ -11,7 +11,7 @@ from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
-from wattloop_operator.cluster.job_settings import ReportedObjects
+from wattloop_operator.cluster.reported_objects import ReportedObjects
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.driver import reconcile

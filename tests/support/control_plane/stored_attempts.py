@@ -4,7 +4,7 @@ from support.control_plane.in_process_operator import TestClock
 from support.control_plane.waiting import Object
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.job_settings import ReportedObjects
+from wattloop_operator.cluster.reported_objects import ReportedObjects
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.reporting.progress_writer import StoredProgress
 from wattloop_operator.store import Store

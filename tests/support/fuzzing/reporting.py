@@ -32,7 +32,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.reported_objects import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.local.report_server import RECURRENCE, LocalTokens, local_progress

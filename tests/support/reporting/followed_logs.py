@@ -1,12 +1,11 @@
 """Followers of the log of one attempt, in virtual time."""
 
-import time
 from collections.abc import Callable, Iterator
 
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.pod_logs import ContainerLog, Flow, LogFollower
+from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower
 from wattloop_operator.domain.bounded_output import BoundedOutputReader
 from wattloop_operator.reconcile.attempt.report_effect import OutputReport
 from wattloop_operator.reconcile.learning.decision import sample_decision
@@ -33,9 +32,8 @@ class VirtualFlow:
         self.now += seconds
         return self.now > self._stop_after
 
-    @property
-    def flow(self) -> Flow:
-        return Flow(lambda: self.now, self.wait)
+    def monotonic(self) -> float:
+        return self.now
 
 
 def follower(
@@ -50,13 +48,12 @@ def follower(
     counts_from_0: bool = False,
     **ended: bool,
 ) -> LogFollower:
-    attempt, own = recurrence(), (flow or VirtualFlow()).flow
+    attempt, own = recurrence(), flow or VirtualFlow()
     spec = attempt.spec
     reader = BoundedOutputReader(
         spec.reporting,
         spec.target,
         own.monotonic,
-        time.thread_time,
         max_epochs=50,
         has_counted=has_counted,
         counts_from_0=counts_from_0,
@@ -67,11 +64,12 @@ def follower(
         reader if before is None else before.reader,
         position=position if before is None else before.position,
         read_until=0 if before is None else before.read_until,
-        follow=follow,
+        follows=follow,
         **ended,
         open_log=lambda _, since, __: chunks(since),
         observe=lambda _, __, seen: (observe or observed.append)(seen),
-        flow=own,
+        monotonic=own.monotonic,
+        wait=own.wait,
     )
 
 

@@ -21,7 +21,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.reported_objects import ClusterNodePods
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.http_service import HttpService

@@ -20,14 +20,7 @@ from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
 from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError
 from wattloop_operator.workloads.injection import AUDIENCE
 from wattloop_operator.workloads.kinds import kind_named
-from wattloop_operator.workloads.ownership import (
-    JOB,
-    JOB_UID_LABEL,
-    GroupKind,
-    controller_of,
-    group_kind,
-    is_controlled_by,
-)
+from wattloop_operator.workloads.ownership import JOB, JOB_UID_LABEL, controller_of, group_kind, is_controlled_by
 
 # A caller whose pod is deleted stops reporting; its token stays valid until then.
 AUTHORIZED_SECONDS = 60.0
@@ -93,7 +86,6 @@ class ClusterAuthorizer:
     Implements `wattloop_operator.reporting.interfaces.Authorizer`.
 
     Args:
-        api: The API server.
         reviews: Identifies the token's pod.
         clock: Monotonic seconds.
     """
@@ -180,6 +172,7 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
         RejectedError: The API server rejects the request.
         OperationError: The API server does not answer now.
     """
+    reference = (recurrence.get("status") or {}).get("workloadRef") or {}
     root, owner = workload_uid(recurrence), controller_of(pod["metadata"])
     if not root or not owner.get("uid"):
         return False
@@ -189,7 +182,10 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
             return False
     namespace = str(pod["metadata"]["namespace"])
     return is_controlled_by(
-        pod["metadata"], root, _between(recurrence), lambda each: controller_at_server(api, namespace, each)
+        pod["metadata"],
+        root,
+        kind_named(str(reference.get("apiVersion", "")), str(reference.get("kind", ""))).between,
+        lambda each: controller_at_server(api, namespace, each),
     )
 
 
@@ -237,12 +233,6 @@ def controller_at_server(api: ClusterApi, namespace: str, owner: Body) -> Body:
     resource = api.resource_of(str(owner.get("apiVersion")), str(owner.get("kind")))
     found = api.find(resource, namespace, str(owner.get("name")))
     return {} if found is None or found["metadata"]["uid"] != owner["uid"] else controller_of(found["metadata"])
-
-
-def _between(recurrence: Body) -> frozenset[GroupKind]:
-    """Kinds of the objects that may be between the workload of a recurrence and its pods."""
-    reference = (recurrence.get("status") or {}).get("workloadRef") or {}
-    return kind_named(str(reference.get("apiVersion", "")), str(reference.get("kind", ""))).between
 
 
 def _created_by_job_controller(pod: Body, job: Body) -> bool:

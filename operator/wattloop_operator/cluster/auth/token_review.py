@@ -35,10 +35,6 @@ class Caller:
     """The pod that a token belongs to.
 
     Attributes:
-        namespace: Its namespace.
-        service_account: Its service account.
-        pod: Its name.
-        pod_uid: Its uid.
         node: Its node; empty if the server does not report it (Kubernetes before 1.32).
     """
 
@@ -58,7 +54,6 @@ class TokenReviews:
     them.
 
     Args:
-        api: The API server.
         clock: Monotonic seconds.
         count_review: Called with the peer's address before the review of a token that is not known
             as valid; raises TooManyRequestsError beyond the limit.
@@ -75,10 +70,6 @@ class TokenReviews:
 
     def caller_of(self, token: BearerToken, address: str = "") -> Caller:
         """The pod that a token belongs to.
-
-        Args:
-            token: The token.
-            address: The peer's address.
 
         Raises:
             UnknownCallerError: It is not a valid token of this cluster for Wattloop's audience, or

@@ -19,8 +19,15 @@ from wattloop_operator.api.model import first_problem
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template_checks import exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.informer.object_bytes import Key, NamespaceBytes, model_bytes, parsed_bytes
-from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
+from wattloop_operator.cluster.informer.object_store import (
+    CachedObject,
+    Key,
+    NamespaceBytes,
+    ObjectStore,
+    RefusedObject,
+    model_bytes,
+    parsed_bytes,
+)
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
 from wattloop_operator.domain.job_identity import history_uid
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
@@ -63,7 +70,9 @@ class ObjectCache:
         self._template_bytes = NamespaceBytes()
         # By the uids of their recurrences.
         self._unstated_starts: set[str] = set()
-        self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(self._on_job_removed)
+        self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(
+            lambda removed: self._template_bytes.set(removed.key, 0)
+        )
         self.plans: ObjectStore[FrequencyPlan] = ObjectStore()
         self.policies: ObjectStore[GPUPowerPolicy] = ObjectStore()
         self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
@@ -108,7 +117,7 @@ class ObjectCache:
             pydantic.ValidationError: This version of Wattloop cannot parse it.
         """
         key, uid, version = identity(body)
-        if _is_known(self.plans, key, version):
+        if self.plans.has(key, version):
             return False
         kept = own_part(body)
         return self.plans.put(CachedObject(key, uid, version, key, FrequencyPlan.from_wire(kept), model_bytes(kept)))
@@ -120,7 +129,7 @@ class ObjectCache:
             pydantic.ValidationError: This version of Wattloop cannot parse it.
         """
         key, uid, version = identity(body)
-        if _is_known(self.policies, key, version):
+        if self.policies.has(key, version):
             return False
         return self.policies.put(CachedObject(key, uid, version, key, GPUPowerPolicy.from_wire(own_part(body))))
 
@@ -130,7 +139,7 @@ class ObjectCache:
         It is refused if this version of Wattloop cannot read it.
         """
         key, uid, version = identity(body)
-        if _is_known(self.recurrences, key, version):
+        if self.recurrences.has(key, version):
             return False
         kept = own_part(body)
         try:
@@ -199,9 +208,6 @@ class ObjectCache:
                 value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
                 self.jobs.put(CachedObject(key, uid, version, key, value, stored.size_bytes))
         return self.jobs.refuse(key, RefusedObject(uid, version, problem, size))
-
-    def _on_job_removed(self, removed: CachedObject[RecurringTrainingJob]) -> None:
-        self._template_bytes.set(removed.key, 0)
 
     def remove_recurrence(self, body: Body) -> bool:
         """Remove a deleted TrainingRecurrence and its pods."""
@@ -304,11 +310,6 @@ def _unread(kind: str, key: Key, error: ValidationError) -> str:
     problem = f"this version of Wattloop cannot read it ({first_problem(error)})"
     logger.warning("%s %s/%s: %s", kind, *key, problem)
     return f"{problem}; use the operator of the version that wrote it, or correct or delete it"
-
-
-def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
-    cached = object_store.get(key)
-    return cached is not None and cached.version >= version
 
 
 def _mebibytes(size: int) -> str:

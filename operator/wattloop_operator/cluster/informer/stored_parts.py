@@ -116,11 +116,17 @@ def read_list(data: bytes, part: Part, receive: Callable[[Body], None]) -> Any:
         except Exception:  # the other objects are listed, and the next resync fetches this one
             logger.exception("unexpected failure at an object in a list, which is passed over")
 
+    def kept_of_text(text: bytes) -> Body:
+        try:
+            return _kept(parse(text, MAX_PARSED_BYTES), part, len(text))
+        except UnreadableError as error:
+            return _unreadable(upper_levels(text), str(error))
+
     # Of a list that is parsed whole no item can be larger than what is kept.
     return parse_list(
         data,
         lambda body: receive_item(lambda: _kept(body, part, len(data))),
-        lambda text: receive_item(lambda: _kept_of_text(text, part)),
+        lambda text: receive_item(lambda: kept_of_text(text)),
     )
 
 
@@ -149,13 +155,6 @@ def unreadable_problem(body: Body) -> str:
     return str(body.get(PROBLEM) or "")
 
 
-def _kept_of_text(data: bytes, part: Part) -> Body:
-    try:
-        return _kept(parse(data, MAX_PARSED_BYTES), part, len(data))
-    except UnreadableError as error:
-        return _unreadable(upper_levels(data), str(error))
-
-
 def _kept(body: Any, part: Part, max_bytes: int) -> Body:
     """The kept part of an object whose JSON has at most so many bytes; if it is too large, its identity."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
@@ -173,8 +172,4 @@ def _unreadable(body: Any, problem: str) -> dict[str, Any]:
     # Its job is found by its labels.
     metadata = stored_metadata(body["metadata"])
     labels = {"labels": metadata["labels"]} if "labels" in metadata else {}
-    return {"metadata": _identity(metadata) | labels, PROBLEM: problem}
-
-
-def _identity(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: metadata[name] for name in IDENTITY if name in metadata}
+    return {"metadata": _part(metadata, IDENTITY) | labels, PROBLEM: problem}

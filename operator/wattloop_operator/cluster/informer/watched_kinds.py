@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from wattloop_operator.api.template_checks import TOO_DEEP, TOO_LARGE
 from wattloop_operator.cluster.api import (
@@ -17,10 +20,9 @@ from wattloop_operator.cluster.api import (
     TRAINING_RECURRENCES,
     ResourceType,
 )
-from wattloop_operator.cluster.informer.object_bytes import Key
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, job_of_recurrence, label
-from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
-from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
+from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore, RefusedObject
+from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part, unreadable_problem
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 
 # What the admission policy of the chart accepts is readable.
@@ -44,29 +46,31 @@ class WatchedKind:
     """A watched kind.
 
     Attributes:
+        cache: The cache that has the store.
         resource: Its path at the API server.
-        labels: Label selector of the watched objects.
         object_store: Their store.
         put: Stores an object; returns whether it is newer than the stored one.
         remove: Removes a deleted object.
         job_of: Returns an object's RecurringTrainingJob; of a plan or a policy its own key.
         part: The part of an object that is stored.
+        labels: Label selector of the watched objects.
         wanted: Whether an object is stored, by its metadata.
-        has_room: Whether the namespace of an object, by its metadata, has room for it.
+        is_bounded: Whether an object is stored only if its namespace has room for it.
         outlives_deletion: Whether the store may keep deleted objects.
         by_people: Whether people write it, and so kopf watches it.
         namespaced: Whether its objects have a namespace.
     """
 
+    cache: ObjectCache
     resource: ResourceType
-    labels: str
     object_store: ObjectStore[Any]
     put: Callable[[Body], bool]
     remove: Callable[[Body], bool]
     job_of: Callable[[Body], JobKey] = job_of
     part: Callable[[Body], Body] = own_part
+    labels: str = ""
     wanted: Callable[[Body], bool] = lambda _: True
-    has_room: Callable[[Body], bool] = lambda _: True
+    is_bounded: bool = True
     outlives_deletion: bool = False
     by_people: bool = False
     namespaced: bool = True
@@ -78,6 +82,10 @@ class WatchedKind:
             namespaces: The watched namespaces; empty: all, which one list has.
         """
         return (namespaces if self.namespaced else ()) or ("",)
+
+    def has_room(self, body: Body) -> bool:
+        """Whether the namespace of an object, by its metadata, has room for it."""
+        return not self.is_bounded or self.cache.has_room(self.object_store, body)
 
     def missing(self, listed: Collection[Key], namespace: str, list_version: int) -> list[CachedObject[Any]]:
         """The stored objects that a list does not have; see `ObjectStore.missing`."""
@@ -98,64 +106,146 @@ class WatchedKind:
 
 def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
     """The kinds that the operator watches; of Jobs and pods only those that Wattloop started."""
+
+    def removing(object_store: ObjectStore[Any]) -> Callable[[Body], bool]:
+        return lambda body: object_store.remove(*identity(body)[:2])
+
+    jobs, plans, policies = cache.jobs, cache.plans, cache.policies
+    recurrences, workloads, pods = cache.recurrences, cache.workloads, cache.pods
     return (
         WatchedKind(
-            RECURRING_TRAINING_JOBS,
-            "",
-            cache.jobs,
-            cache.put_job,
-            cache.remove_job,
-            own_key,
-            has_room=lambda body: cache.has_room(cache.jobs, body),
-            by_people=True,
+            cache, RECURRING_TRAINING_JOBS, jobs, cache.put_job, cache.remove_job, own_key, by_people=True
         ),
+        WatchedKind(cache, FREQUENCY_PLANS, plans, cache.put_plan, removing(plans), own_key, by_people=True),
         WatchedKind(
-            FREQUENCY_PLANS,
-            "",
-            cache.plans,
-            cache.put_plan,
-            lambda body: cache.plans.remove(*identity(body)[:2]),
-            own_key,
-            has_room=lambda body: cache.has_room(cache.plans, body),
-            by_people=True,
-        ),
-        WatchedKind(
-            GPU_POWER_POLICIES,
-            "",
-            cache.policies,
-            cache.put_policy,
-            lambda body: cache.policies.remove(*identity(body)[:2]),
-            own_key,
-            by_people=True,
-            namespaced=False,
+            cache, GPU_POWER_POLICIES, policies, cache.put_policy, removing(policies), own_key,
+            by_people=True, is_bounded=False, namespaced=False,
         ),
         # The operator makes them, and starts none in a namespace without room.
         WatchedKind(
-            TRAINING_RECURRENCES,
-            "",
-            cache.recurrences,
-            cache.put_recurrence,
-            cache.remove_recurrence,
-            lambda body: JobKey(*job_of_recurrence(body)),
+            cache, TRAINING_RECURRENCES, recurrences, cache.put_recurrence, cache.remove_recurrence,
+            lambda body: JobKey(*job_of_recurrence(body)), is_bounded=False,
         ),
         WatchedKind(
-            JOBS,
-            RECURRENCE_LABEL,
-            cache.workloads,
-            cache.put_workload,
-            cache.remove_workload,
-            part=job_part,
-            has_room=lambda body: cache.has_room(cache.workloads, body),
+            cache, JOBS, workloads, cache.put_workload, cache.remove_workload, part=job_part, labels=RECURRENCE_LABEL
         ),
         WatchedKind(
-            PODS,
-            RECURRENCE_LABEL,
-            cache.pods,
-            cache.put_pod,
-            cache.remove_pod,
-            part=pod_part,
-            wanted=cache.pod_is_wanted,
-            has_room=lambda body: cache.has_room(cache.pods, body),
-            outlives_deletion=True,
+            cache, PODS, pods, cache.put_pod, cache.remove_pod, part=pod_part, labels=RECURRENCE_LABEL,
+            wanted=cache.pod_is_wanted, outlives_deletion=True,
         ),
-    )
+    )  # fmt: skip
+
+
+@dataclass(eq=False)
+class EventDispatcher:
+    """Receives objects and events. Thread-safe.
+
+    Attributes:
+        enqueue: Called with a kind, and with the key of a job to reconcile or, of another kind that people write, of
+            the object.
+        job_deleted: Called with each deleted job and its uid.
+        heartbeat: Called with a kind at each of its events.
+        all_listed: Called once, when all objects of all kinds have been listed.
+        namespaces: The watched namespaces, each with a list of each kind; empty: one list of a kind has them all.
+    """
+
+    kinds: tuple[WatchedKind, ...]
+    _: KW_ONLY
+    enqueue: Callable[[WatchedKind, JobKey], None]
+    job_deleted: Callable[[JobKey, str], None]
+    heartbeat: Callable[[str], None]
+    all_listed: Callable[[], None]
+    namespaces: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unlisted = {
+            each.resource.path(namespace) for each in self.kinds for namespace in each.lists(self.namespaces)
+        }
+        self._synced = threading.Event()
+
+    def kind(self, resource: ResourceType) -> WatchedKind:
+        """The watched kind of a resource."""
+        return next(kind for kind in self.kinds if kind.resource == resource)
+
+    def on_event(self, kind: WatchedKind, event_type: str, body: Body) -> None:
+        """Store, refuse or remove an object after an event of a watch."""
+        if event_type == "DELETED":
+            self.on_deleted(kind, body)
+        else:
+            self.on_read(kind, body)
+
+    def on_read(self, kind: WatchedKind, body: Body) -> None:
+        """Store or refuse an object of a list or an event, if its namespace has room for it."""
+        if not kind.has_room(body):
+            return
+        problem = unreadable_problem(body)
+        if problem:
+            self.on_unreadable(kind, body, problem)
+        else:
+            self.on_object(kind, body)
+
+    def on_object(self, kind: WatchedKind, body: Body) -> None:
+        """Store an object, and enqueue its job unless the version is known, such as that of an own write."""
+        self.heartbeat(kind.resource.kind)
+        try:
+            changed = kind.put(body)
+        except ValidationError as error:
+            (namespace, name), _, _ = identity(body)
+            logger.warning(
+                "%s %s/%s is ignored, because this version of Wattloop cannot parse it: %s",
+                kind.resource.kind, namespace, name, error,
+            )  # fmt: skip
+            return
+        if changed:
+            self.enqueue(kind, kind.job_of(body))
+
+    def on_unreadable(self, kind: WatchedKind, body: Body, problem: str) -> None:
+        """Refuse an object of which only the identity can be read, and enqueue its job, which tells of it."""
+        self.heartbeat(kind.resource.kind)
+        if kind.refuse(body, problem):
+            self.enqueue(kind, kind.job_of(body))
+
+    def on_deleted(self, kind: WatchedKind, body: Body) -> None:
+        """Remove an object, and enqueue its job."""
+        self.heartbeat(kind.resource.kind)
+        kind.remove(body)
+        key = kind.job_of(body)
+        if kind.resource == RECURRING_TRAINING_JOBS:
+            self.job_deleted(key, identity(body)[1])
+        else:
+            self.enqueue(kind, key)
+
+    def on_missing(self, kind: WatchedKind, cached: CachedObject[Any]) -> None:
+        """Remove an object that a list does not have, and enqueue its job."""
+        namespace, name = cached.key
+        metadata = {"namespace": namespace, "name": name, "uid": cached.uid, "resourceVersion": str(cached.version)}
+        kind.remove({"metadata": metadata})
+        # The name of its group is that of its job.
+        key = JobKey(namespace, cached.group[1])
+        if kind.resource == RECURRING_TRAINING_JOBS:
+            self.job_deleted(key, cached.uid)
+        else:
+            self.enqueue(kind, key)
+
+    def on_listed(self, path: str) -> None:
+        """Record that all objects of a path have been received; after the last path the cache is complete."""
+        with self._lock:
+            self._unlisted.discard(path)
+            if self._unlisted or self._synced.is_set():
+                return
+            # Other threads expect of a synced dispatcher that the work runs; if it cannot start, they notice.
+            try:
+                self.all_listed()
+            finally:
+                self._synced.set()
+
+    @property
+    def synced(self) -> bool:
+        """Whether all kinds have been listed, and `all_listed` has returned."""
+        return self._synced.is_set()
+
+    def jobs(self) -> list[JobKey]:
+        """All existing jobs."""
+        job_kinds = (kind for kind in self.kinds if kind.resource == RECURRING_TRAINING_JOBS)
+        return [JobKey(*cached.key) for kind in job_kinds for cached in kind.object_store.all()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattloop.wire.training_messages import MAX_RANKS, Report
-from wattloop_operator.domain.limit_progress import MAX_MEASURING_RANKS
+from wattloop_operator.domain.gpu_readings import MAX_MEASURING_RANKS
 from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
 

@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.api.power_fields import Power
-from wattloop_operator.domain.gpu_readings import AgentReadings, EpochMark
-from wattloop_operator.domain.limit_progress import (
+from wattloop_operator.domain.gpu_readings import (
     MAX_LIMIT_PODS,
     MAX_MEASURING_RANKS,
     AgentLimits,
+    AgentReadings,
+    EpochMark,
     LimitWindow,
     PodPowerLimit,
     ProfilePoint,

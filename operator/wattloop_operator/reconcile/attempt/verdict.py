@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.domain.limit_progress import LimitScheduleStatus
+from wattloop_operator.domain.gpu_readings import PowerLimitSchedule
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once
@@ -50,7 +50,7 @@ def _with_schedule(progress: Progress, report: Report) -> Progress:
         return progress
     if proposed.after_epoch != report.verdict_epoch:
         return progress
-    decided = LimitScheduleStatus(
+    decided = PowerLimitSchedule(
         after_epoch=proposed.after_epoch, steps=proposed.steps, limits_watts=proposed.limits_watts
     )
     return progress.model_copy(update={"limit_schedule": decided})
@@ -96,9 +96,7 @@ def answer_to(recurrence: TrainingAttempt, report: Report) -> Answer:
     )
 
 
-def _shared_profile(
-    progress: Progress, schedule: LimitScheduleStatus
-) -> tuple[training_messages.LimitMeasurement, ...]:
+def _shared_profile(progress: Progress, schedule: PowerLimitSchedule) -> tuple[training_messages.LimitMeasurement, ...]:
     """What all ranks have measured, once they have measured the last limit; it does not change any more.
 
     Reports repeat all measurements, so with the last limit of a rank its earlier ones are known too.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from wattloop_operator.domain.gpu_readings import GpuReadingStatus
+from wattloop_operator.domain.gpu_readings import GpuIntervals
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadState
@@ -174,7 +174,7 @@ def disagreement(agents: AgentEnergy, progress: Progress) -> str:
     return "; ".join(filter(None, (_difference(gpu, agents, progress) for gpu in progress.gpus)))
 
 
-def _difference(gpu: GpuReadingStatus, agents: AgentEnergy, progress: Progress) -> str:
+def _difference(gpu: GpuIntervals, agents: AgentEnergy, progress: Progress) -> str:
     """How the energies of one GPU contradict each other; empty if they do not."""
     of_gpu = [each for each in agents.energies if each.gpu_uuid == gpu.uuid]
     process_joules = gpu.used_millijoules / 1000

@@ -15,13 +15,13 @@ from decimal import Decimal
 from wattloop.energy.gpu_reading import any_shared
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, CountedInterval, GpuReadingStatus
+from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, CountedInterval, GpuIntervals
 
 # Of all GPUs of an attempt together, so that they fit the maximum size of the progress.
 MAX_EARLIER_OF_ATTEMPT = 256
 
 
-def readings_after(before: tuple[GpuReadingStatus, ...], report: Report, max_gpus: int) -> tuple[GpuReadingStatus, ...]:
+def readings_after(before: tuple[GpuIntervals, ...], report: Report, max_gpus: int) -> tuple[GpuIntervals, ...]:
     """The readings by uuid after a report. Beyond `max_gpus` GPUs, those reported first are kept."""
     merged = {reading.uuid: reading for reading in before}
     places = [merged[gpu.uuid].place for gpu in report.gpus if gpu.uuid in merged]
@@ -31,7 +31,7 @@ def readings_after(before: tuple[GpuReadingStatus, ...], report: Report, max_gpu
         if known is None and len(merged) >= max_gpus:
             continue
         if known is None:
-            merged[gpu.uuid] = GpuReadingStatus(
+            merged[gpu.uuid] = GpuIntervals(
                 uuid=gpu.uuid,
                 rank=report.rank,
                 place=place,
@@ -45,7 +45,7 @@ def readings_after(before: tuple[GpuReadingStatus, ...], report: Report, max_gpu
     return tuple(merged[uuid] for uuid in sorted(merged))
 
 
-def duration_seconds(gpus: Sequence[GpuReadingStatus]) -> Decimal:
+def duration_seconds(gpus: Sequence[GpuIntervals]) -> Decimal:
     """How long the attempt used its GPUs: of each rank one place after the other, and of all ranks the longest."""
     ranks: dict[int, Decimal] = defaultdict(Decimal)
     for (rank, _), readings in _by_place(gpus).items():
@@ -53,7 +53,7 @@ def duration_seconds(gpus: Sequence[GpuReadingStatus]) -> Decimal:
     return max(ranks.values(), default=Decimal(0))
 
 
-def devices_at_once(gpus: Sequence[GpuReadingStatus]) -> int:
+def devices_at_once(gpus: Sequence[GpuIntervals]) -> int:
     """How many GPUs the attempt used at once: of each rank the most that it used in one place."""
     ranks: dict[int, int] = defaultdict(int)
     for (rank, _), readings in _by_place(gpus).items():
@@ -61,8 +61,8 @@ def devices_at_once(gpus: Sequence[GpuReadingStatus]) -> int:
     return min(sum(ranks.values()), len(gpus))
 
 
-def _by_place(gpus: Sequence[GpuReadingStatus]) -> dict[tuple[int, int], list[GpuReadingStatus]]:
-    places: dict[tuple[int, int], list[GpuReadingStatus]] = defaultdict(list)
+def _by_place(gpus: Sequence[GpuIntervals]) -> dict[tuple[int, int], list[GpuIntervals]]:
+    places: dict[tuple[int, int], list[GpuIntervals]] = defaultdict(list)
     for each in gpus:
         places[each.rank, each.place].append(each)
     return places
@@ -79,7 +79,7 @@ def _interval_of(gpu: GpuEnergy) -> CountedInterval:
     )
 
 
-def _with_interval(known: GpuReadingStatus, gpu: GpuEnergy, gpus: int) -> GpuReadingStatus:
+def _with_interval(known: GpuIntervals, gpu: GpuEnergy, gpus: int) -> GpuIntervals:
     latest = CountedInterval(**{name: getattr(known, name) for name in CountedInterval.model_fields})
     new = _interval_of(gpu)
     intervals = _merged([*known.earlier, latest], new, is_complete=known.oldest is None)

@@ -19,10 +19,8 @@ from wattloop.wire.training_messages import (
 )
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
-from wattloop_operator.domain.gpu_readings import EpochMark
-from wattloop_operator.domain.limit_progress import ProfilePoint
-from wattloop_operator.domain.probe_status import ProbeChoiceStatus, ProbesStatus, ProbeUsage
-from wattloop_operator.domain.progress import Progress
+from wattloop_operator.domain.gpu_readings import EpochMark, ProfilePoint
+from wattloop_operator.domain.progress import ProbeOutcome, ProbeProgress, ProbeUsage, Progress
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 from wattloop_planner.observations import StartUp
@@ -199,7 +197,7 @@ def with_probes(progress: Progress, report: ProbeReport | None, *, restarted: bo
     chosen = tuple(map(_choice, report.choices))
     thresholds = {each.threshold for each in chosen}
     others = () if before is None else tuple(each for each in before.choices if each.threshold not in thresholds)
-    status = ProbesStatus(
+    status = ProbeProgress(
         trials=used.trials,
         energy_joules=used.energy_joules,
         time_seconds=used.time_seconds,
@@ -229,13 +227,13 @@ def usage_without_trials(progress: Progress) -> Usage | None:
     return None if usage is None else without_trials(usage, progress)
 
 
-def _totals(status: ProbesStatus) -> ProbeUsage:
+def _totals(status: ProbeProgress) -> ProbeUsage:
     return ProbeUsage(trials=status.trials, energy_joules=status.energy_joules, time_seconds=status.time_seconds)
 
 
-def _choice(reported: ProbeChoice) -> ProbeChoiceStatus:
+def _choice(reported: ProbeChoice) -> ProbeOutcome:
     watts = reported.power_limit_watts
-    return ProbeChoiceStatus(
+    return ProbeOutcome(
         threshold=to_decimal(reported.threshold),
         batch_size=reported.batch_size,
         parameters=reported.parameters,

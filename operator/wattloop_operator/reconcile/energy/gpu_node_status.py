@@ -11,7 +11,7 @@ from wattloop.wire.node_energy import NodeGpu, NodeReport
 from wattloop.wire.training_messages import GpuEnergy
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.gpu_node import MAX_HOLDERS, GPUHolder, GPUNodeStatus, NodeGPU
-from wattloop_operator.domain.gpu_readings import GpuReadingStatus, RecentPower
+from wattloop_operator.domain.gpu_readings import GpuIntervals, RecentPower
 from wattloop_operator.domain.progress import Progress
 
 # A thousand nodes lead to 200 writes a minute if nothing changes, and to 1,000 at most.
@@ -129,9 +129,7 @@ def with_recent_power(before: Progress, after: Progress, readings: Sequence[GpuE
     return after if gpus == after.gpus else after.model_copy(update={"gpus": gpus})
 
 
-def _with_recent(
-    known: GpuReadingStatus | None, merged: GpuReadingStatus, reported: GpuEnergy, now: datetime
-) -> GpuReadingStatus:
+def _with_recent(known: GpuIntervals | None, merged: GpuIntervals, reported: GpuEnergy, now: datetime) -> GpuIntervals:
     recent = None if known is None else known.recent
     is_newer = known is None or merged.used_millijoules > known.used_millijoules
     # A clock that is behind that of an earlier process leaves that one's time: no interval can end at it.
@@ -140,7 +138,7 @@ def _with_recent(
     return merged if recent == merged.recent else merged.model_copy(update={"recent": recent})
 
 
-def _power_since_report(known: GpuReadingStatus | None, reported: GpuEnergy, now: datetime) -> RecentPower | None:
+def _power_since_report(known: GpuIntervals | None, reported: GpuEnergy, now: datetime) -> RecentPower | None:
     """The mean power since the reading before; None if that may be another process's.
 
     Another process may count from zero, as after a restart of the node, and then pass the readings of the one before.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from wattloop.wire.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report, holds_chosen_limit
-from wattloop_operator.domain.limit_progress import MAX_MEASURING_RANKS, ProfilePoint
+from wattloop_operator.domain.gpu_readings import MAX_MEASURING_RANKS, ProfilePoint
 from wattloop_operator.domain.progress import Progress
 
 # Microjoules and microseconds: sums of decimals do not depend on the order of reports.

@@ -10,10 +10,9 @@ from wattloop_operator.api.recurring_training_job_status import RecurringTrainin
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.domain.decision_inputs import SourceRecords, StoredDecision
 from wattloop_operator.domain.job_identity import history_uid
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import PolicyCache, Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.learning.job_observations import known_profiles, known_records
 

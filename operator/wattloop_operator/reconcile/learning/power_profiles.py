@@ -16,7 +16,7 @@ from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import Attribution
-from wattloop_operator.domain.limit_progress import ProfilePoint
+from wattloop_operator.domain.gpu_readings import ProfilePoint
 from wattloop_operator.domain.records import (
     ObservationRecord,
     PowerMeasurement,

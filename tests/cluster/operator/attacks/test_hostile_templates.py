@@ -21,8 +21,8 @@ from wattloop_operator.api.model import GROUP, VERSION
 from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.informer.informer import Resync
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
 from wattloop_operator.domain.names import JobKey
 

@@ -11,10 +11,9 @@ import pytest
 from support.control_plane.job_manifest import job_manifest
 from support.recurrence_objects import recurrence_object
 from support.test_sets.parameters import exhaustive_after
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import read_list
-from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, WatchedKind, watched_kinds
 
 SHARE = 2_000_000
 LABELS = {"wattloop.dev/recurrence": "digits-0-a", "wattloop.dev/job": "digits"}

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import WatchedKind, watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, WatchedKind, watched_kinds
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide

@@ -17,10 +17,9 @@ from starlette.routing import Route
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
-from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.informer import MAX_FAILING_SECONDS, Informer
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watched_kinds import watched_kinds
+from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher, watched_kinds
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 

@@ -14,7 +14,7 @@ from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.power_fields import Power, PowerSelector
-from wattloop_operator.domain.limit_progress import MAX_LIMIT_PODS
+from wattloop_operator.domain.gpu_readings import MAX_LIMIT_PODS
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot

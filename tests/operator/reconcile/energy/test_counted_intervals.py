@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import ModelBackend, job, not_none, pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
-from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuReadingStatus
+from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuIntervals
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reconcile.energy.counted_intervals import devices_at_once, duration_seconds, readings_after
@@ -34,7 +34,7 @@ def reading(part: Part, shared: bool | None = False) -> GpuEnergy:
 
 def used(*reports: Sequence[Part], ranks: Iterable[int] = ()) -> tuple[float, float, int]:
     """Joules, seconds and devices after reports, each of some GPUs, of rank 0 or of these ranks."""
-    gpus: tuple[GpuReadingStatus, ...] = ()
+    gpus: tuple[GpuIntervals, ...] = ()
     for parts, rank in zip(reports, ranks or [0] * len(reports), strict=True):
         sent = Report(process="p", sequence=1, epoch=1.0, rank=rank, gpus=tuple(map(reading, parts)))
         gpus = readings_after(gpus, sent, 64)

@@ -15,9 +15,8 @@ from support.backends.model_backend import KEY, ModelBackend, job, not_none, rep
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince
-from wattloop_operator.domain.policy_cache import OTHER_CELLS, PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import OTHER_CELLS, PolicyCache, Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.report_effect import progress_after

@@ -1,6 +1,6 @@
-"""The rows of a file that a training writes, on this machine: what it adds, and what it rewrites.
+"""The lines of a file that a training writes, on this machine: its output, or the rows that it adds and rewrites.
 
-A file may be there before the training starts, with the rows of an earlier run. They do not count: of a file that
+A file of rows may be there before the training starts, with those of an earlier run. They do not count: of a file that
 goes on from them, only what is added is read. A file that is replaced, or becomes shorter, is read from its beginning,
 but one that is rewritten with the earlier rows and more goes on from them, too. As long as such a file has fewer
 rows than before, it may be either, and nothing of it is read for a while. Whether what follows the earlier rows is all
@@ -31,21 +31,31 @@ MAX_EARLIER_BYTES = 1024 * 1024
 DOUBT_SECONDS = 2.0
 
 
-class MetricFile:
-    """Follows the file of one attempt. Make it before the process starts.
+class OutputFile:
+    r"""Follows the file of one attempt. Make it before the process starts.
 
     Args:
         path: The file; it need not exist.
-        reader: Reads its rows.
+        rows: Reads its rows; None: it is an output, which nobody rewrites. A carriage return ends a line there, too.
         monotonic: Monotonic seconds.
 
     Attributes:
         offset: Number of bytes read, in all contents of the file.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "log"
+        >>> file = OutputFile(path)
+        >>> _ = path.write_bytes(b"a=1\rb=2\nrest")
+        >>> file.read(), file.read()
+        ([(4, b'a=1'), (8, b'b=2')], [])
     """
 
-    def __init__(self, path: Path, reader: RowReader, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, rows: RowReader | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
-        self._reader = reader
+        self._rows = rows
         self._monotonic = monotonic
         self.offset = 0
         # Of the file that is read: which it is, up to where, and what stands before that place.
@@ -59,14 +69,15 @@ class MetricFile:
         self._earlier_size = self._earlier_nanoseconds = 0
         self._doubted_since: float | None = None
         self._has_ended = self._has_read = False
-        self._pass_earlier_rows()
+        if rows is not None:
+            self._pass_earlier_rows(rows)
 
     def finish(self) -> None:
         """Note that the process has ended: the file is complete."""
         self._has_ended = True
 
     def read(self) -> list[tuple[int, bytes]]:
-        """The next complete rows, each with a position that rises; none if there are none yet."""
+        """The next complete lines, each with the position of its end, which rises; none if there are none yet."""
         try:
             with self._opened() as stream:
                 return self._read(stream.fileno())
@@ -75,7 +86,7 @@ class MetricFile:
             return []
 
     def rest(self) -> Sequence[tuple[int, bytes]]:
-        """The last row, if it does not end: once the process has ended well, nothing more comes."""
+        """The last line, if it does not end: once the process has ended well, nothing more comes."""
         return [(self.offset, self._part)] if self._part and not self._skips_part else []
 
     def problem(self) -> str:
@@ -101,29 +112,29 @@ class MetricFile:
             raise OSError(errno.EINVAL, "it is no regular file", str(self._path))
         return os.fdopen(descriptor, "rb")
 
-    def _pass_earlier_rows(self) -> None:
+    def _pass_earlier_rows(self, rows: RowReader) -> None:
         try:
             with self._opened() as stream:
                 status = os.fstat(stream.fileno())
                 self._inode, self._earlier_size = status.st_ino, status.st_size
                 self._earlier_nanoseconds = status.st_mtime_ns
                 self._earlier = stream.read(min(status.st_size, MAX_EARLIER_BYTES))
-                self._go_on(stream.fileno())
+                self._go_on(stream.fileno(), rows)
         except OSError:
             return
 
-    def _go_on(self, descriptor: int) -> None:
-        """Read on after the rows of the earlier run."""
+    def _go_on(self, descriptor: int, rows: RowReader) -> None:
         if self._earlier_size:
             self._place, self._before = self._earlier_size, _tail(descriptor, self._earlier_size)
             self._skips_part = not self._before.endswith(b"\n")
-            self._reader.pass_earlier(self._earlier[:MAX_LINE_BYTES].partition(b"\n")[0], self._before)
+            rows.pass_earlier(self._earlier[:MAX_LINE_BYTES].partition(b"\n")[0], self._before)
 
     def _read(self, descriptor: int) -> list[tuple[int, bytes]]:
-        rows: list[tuple[int, bytes]] = []
-        while not rows:
-            status = os.fstat(descriptor)
-            if self._is_other(descriptor, status) and not self._begin_again(descriptor, status):
+        lines: list[tuple[int, bytes]] = []
+        while not lines:
+            status, rows = os.fstat(descriptor), self._rows
+            is_other = rows is not None and self._is_other(descriptor, status)
+            if rows is not None and is_other and not self._begin_again(descriptor, status, rows):
                 return []
             data = os.pread(descriptor, READ_BYTES, self._place)
             if not data:
@@ -132,8 +143,8 @@ class MetricFile:
             start, self.offset = self.offset, self.offset + len(data)
             self._place += len(data)
             self._before = (self._before + data)[-COMPARED_BYTES:]
-            rows = self._split(start, data)
-        return rows
+            lines = self._split(start, data)
+        return lines
 
     def _is_other(self, descriptor: int, status: os.stat_result) -> bool:
         """Whether the file does not go on from what was read of it."""
@@ -141,7 +152,7 @@ class MetricFile:
             return True
         return self._place > 0 and _tail(descriptor, self._place) != self._before
 
-    def _begin_again(self, descriptor: int, status: os.stat_result) -> bool:
+    def _begin_again(self, descriptor: int, status: os.stat_result, rows: RowReader) -> bool:
         """Read a file that is rewritten; False as long as it is in doubt where its rows of this run begin."""
         beginning = self._earlier[: status.st_size]
         begins_alike = bool(self._earlier) and os.pread(descriptor, len(beginning), 0) == beginning
@@ -152,24 +163,24 @@ class MetricFile:
         goes_on = begins_alike and status.st_size >= self._earlier_size
         self._inode, self._place, self._before, self._part = status.st_ino, 0, b"", b""
         self._skips_part, self._doubted_since = False, None
-        self._reader.restart()
+        rows.restart()
         if goes_on:
-            self._go_on(descriptor)
+            self._go_on(descriptor, rows)
         else:
             # What is written from here on is of this run, however it begins.
             self._earlier, self._earlier_size = b"", 0
         return True
 
     def _split(self, start: int, data: bytes) -> list[tuple[int, bytes]]:
-        rows = []
-        for piece in data.splitlines(keepends=True):
+        lines = []
+        for piece in (data.replace(b"\r", b"\n") if self._rows is None else data).splitlines(keepends=True):
             start += len(piece)
             self._part = (self._part + piece)[: MAX_LINE_BYTES + 1]
             if piece.endswith(b"\n"):
                 if not self._skips_part:
-                    rows.append((start, self._part))
+                    lines.append((start, self._part.rstrip(b"\n")))
                 self._part, self._skips_part = b"", False
-        return rows
+        return lines
 
 
 def _tail(descriptor: int, place: int) -> bytes:

@@ -1,8 +1,4 @@
-"""Reads the training runtimes of TrainJobs: a change of one changes what is trained, as one of a template does.
-
-A runtime that cannot be read starts nothing, because an attempt records what it trains. It never hinders an attempt
-that runs, nor counts as a change.
-"""
+"""What must be right before a job starts anything: its workload, by a dry run, and its training runtime."""
 
 from __future__ import annotations
 
@@ -17,13 +13,94 @@ from cachetools import LRUCache
 from wattloop.errors import OperationError
 from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
 from wattloop_operator.cluster.api_transport import ResponseTooLargeError
+from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.workload_kind import RuntimeReference
 from wattloop_planner.canonical_json import canonical_json
 
 logger = logging.getLogger(__name__)
+
+REASON = "TemplateRejected"
+READY = "Ready"
+# Quotas, policies and webhooks change independently of the job.
+RECHECK_SECONDS = 60.0
+
+
+class DryRunResult(NamedTuple):
+    """For one generation of a job: why its workload is refused, empty if it is accepted, and the monotonic time."""
+
+    generation: int | None
+    refusal: str
+    at: float
+
+
+class DryRun:
+    """The latest dry run of every job: whether the API server accepts its workload, asked once per generation.
+
+    Args:
+        create: Has the server validate the workload of a decision; raises `RejectedError` or
+            `TemplateError`.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, create: Callable[[RecurringTrainingJob, TrainingRecurrence], None], clock: Callable[[], float]
+    ) -> None:
+        self._create = create
+        self._clock = clock
+        self._results: dict[str, DryRunResult] = {}
+
+    def refusal(self, job: RecurringTrainingJob, sample: Callable[[], TrainingRecurrence | None]) -> str:
+        """Why the server refuses the workload of this job; empty if it accepts it.
+
+        Args:
+            job: The job.
+            sample: Returns a decision for the dry run; None if nothing can start, so nothing can be
+                refused.
+
+        Raises:
+            OperationError: The API server does not answer now.
+        """
+        known = self._results.get(job.metadata.uid)
+        generation = job.metadata.generation
+        if known is not None and known.generation == generation:
+            if not known.refusal or self._clock() - known.at < RECHECK_SECONDS:
+                return known.refusal
+        elif known is None and job.status.observed_generation == generation:
+            # A previous operator process may have found the same generation accepted.
+            ready = next((each for each in job.status.conditions if each.type == READY), None)
+            if ready is not None and ready.reason != REASON:
+                return self._record(job, "")
+        decision = sample()
+        if decision is None:
+            return ""
+        try:
+            self._create(job, decision)
+        except (RejectedError, TemplateError) as error:
+            return self.refuse(job, str(error))
+        return self._record(job, "")
+
+    def is_refused(self, job: RecurringTrainingJob) -> bool:
+        """Whether the latest result for this generation is a refusal."""
+        known = self._results.get(job.metadata.uid)
+        return known is not None and known.generation == job.metadata.generation and bool(known.refusal)
+
+    def refuse(self, job: RecurringTrainingJob, reason: str) -> str:
+        """Record that the server refused a workload of this generation; returns the recorded reason."""
+        logger.warning("%s/%s: its workload is refused: %s", job.metadata.namespace, job.metadata.name, reason)
+        return self._record(job, printable(reason))
+
+    def forget(self, job_uid: str) -> None:
+        """Drop the result of a deleted job."""
+        self._results.pop(job_uid, None)
+
+    def _record(self, job: RecurringTrainingJob, refusal: str) -> str:
+        self._results[job.metadata.uid] = DryRunResult(job.metadata.generation, refusal, self._clock())
+        return refusal
+
 
 # Jobs that share a runtime share its reads.
 MAX_AGE_SECONDS = 10.0
@@ -55,10 +132,12 @@ NO_RUNTIME = Runtime("")
 
 
 class TrainingRuntimes:
-    """The training runtimes of jobs. Thread-safe.
+    """The training runtimes of TrainJobs: a change of one changes what is trained, as one of a template. Thread-safe.
+
+    A runtime that cannot be read starts nothing, because an attempt records what it trains. It never hinders an
+    attempt that runs, nor counts as a change.
 
     Args:
-        api: The API server.
         monotonic: Monotonic seconds.
     """
 
