@@ -1,7 +1,5 @@
 """How an attempt and a job use a frequency plan, in their statuses and in that of the plan."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString

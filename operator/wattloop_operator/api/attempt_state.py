@@ -1,7 +1,5 @@
 """The state of an attempt as a person reads it: how far its training is, and how it ended."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

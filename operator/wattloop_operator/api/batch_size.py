@@ -1,7 +1,5 @@
 """The values that a policy chooses from: batch sizes and further named parameters."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The policy that chooses the batch size, and the kinds of its decisions."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The schedule of a job, its time zone, and the times of both."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

@@ -4,8 +4,6 @@ An object of a recurrence is kept in memory for as long as it exists. A model fo
 take ten times the memory, and ten times the time to parse.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

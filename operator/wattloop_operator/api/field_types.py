@@ -4,8 +4,6 @@ The decimals that Wattloop writes are strings because binary floats neither roun
 Kubernetes clients. Users may write theirs as numbers.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """GPUNode: the GPUs of a node, what they draw and which pods hold them, as the node's agent reports."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

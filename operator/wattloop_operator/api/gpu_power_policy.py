@@ -1,7 +1,5 @@
 """GPUPowerPolicy: an administrator's bounds on the power limits and clocks that pods may request."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

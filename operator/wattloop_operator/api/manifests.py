@@ -1,7 +1,5 @@
 """Checks the manifests of a file as the API server would, and reads them into models."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

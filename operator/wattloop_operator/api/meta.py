@@ -1,7 +1,5 @@
 """The parts of Kubernetes' `meta/v1` that Wattloop uses: ObjectMeta, OwnerReference and Condition."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Words in the name of a metric by which lower, or higher, values are better."""
 
-from __future__ import annotations
-
 
 def _pattern(words: str, *phrases: str) -> str:
     """A regular expression of RE2 that matches names with one of these words, or with a phrase anywhere.

@@ -3,8 +3,6 @@
 Models are camelCase on the wire and immutable in memory, and reject unknown fields.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self

@@ -1,7 +1,5 @@
 """Where attempts write their models, and which model is current."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from wattloop_operator.api.field_types import Time

@@ -1,7 +1,5 @@
 """The objective of a job: the target metric, and the weight of energy against time."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Power limits and clocks of a run's GPUs."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

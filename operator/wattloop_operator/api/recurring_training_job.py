@@ -1,7 +1,5 @@
 """RecurringTrainingJob: a training job that runs repeatedly, and the choices that Wattloop makes for it."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The status of a RecurringTrainingJob: progress of learning, cost, savings, and the next run."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated

@@ -1,7 +1,5 @@
 """How Wattloop receives the metric of a training: from the script itself, or from what it writes."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from pydantic import Field

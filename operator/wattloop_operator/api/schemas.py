@@ -5,8 +5,6 @@ JSON schema therefore replaces references by their targets and drops the null of
 same meaning. The API server itself rejects unknown fields.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from wattloop_operator.api.frequency_plan import FrequencyPlan

@@ -4,8 +4,6 @@ The chart's admission policy, the operator and `wattloop validate` apply the sam
 Wattloop reads and changes in a pod template; GPUs are whole numbers, as Kubernetes has them of extended resources.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

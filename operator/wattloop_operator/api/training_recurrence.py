@@ -1,7 +1,5 @@
 """TrainingRecurrence: one attempt of a recurrence, with its immutable decision and its measured cost."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 

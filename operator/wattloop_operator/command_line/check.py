@@ -1,7 +1,5 @@
 """`wattloop check`: runs one small recurrence in a cluster, to check that all parts of Wattloop work there."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import uuid

@@ -1,7 +1,5 @@
 """`wattloop convert`: makes a RecurringTrainingJob's manifest of the manifest of a cron kind."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """`wattloop operator`: runs the Kubernetes operator in the foreground."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -1,7 +1,5 @@
 """`wattloop plot`: plots a job's costs and its energy/time trade-off."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

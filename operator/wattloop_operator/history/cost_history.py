@@ -1,7 +1,5 @@
 """The cost of each recurrence, and the savings against the default configuration."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A training on simulated GPUs that puts no load on them uses the energy of idle G
 others, so every view of them says what they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ Only what is written with the attempts is known: GPUs without a training are not
 each GPU; the object of an attempt those of all together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any

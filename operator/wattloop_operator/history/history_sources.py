@@ -1,7 +1,5 @@
 """Reads a job's history: from a database, or from the objects of a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -4,8 +4,6 @@ A job that the local mode stores has a status, which the run wrote; its figures 
 cluster's job a database has only observations, so its state, its next start and its savings are not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Lines of lists, as the page and its JSON show them, and as commands write them to files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime

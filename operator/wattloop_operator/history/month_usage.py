@@ -8,8 +8,6 @@ issuer of an invoice, is empty there. So are the costs of a job that gives no pr
 a made-up 0 would be summed up.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Makes each decision of a job again, from what it was made from, and compares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of ``recurrences.csv`` and `wattloop history`: one for each attempt, in files and as a table."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ A browser that has signed in has a random cookie in place of its token. A cookie
 that machine, whatever its port, so it must be of no use elsewhere.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import secrets

@@ -4,8 +4,6 @@ A stream ends after `STREAM_SECONDS`, since the server gives no response more ti
 It ends before if its viewer is not signed in any more, or if another viewer without a stream needs its place.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The jobs of a cluster: all that the page's credentials list, or the part of them that a viewer may list."""
 
-from __future__ import annotations
-
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The page of a cluster for several viewers: each one sees the namespaces that he may list."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

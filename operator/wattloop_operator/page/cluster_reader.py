@@ -3,8 +3,6 @@
 GPUNodes change every minute at most and are many, so they are read when their view is asked for, and are in no version.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import sys

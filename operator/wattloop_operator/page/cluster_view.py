@@ -1,7 +1,5 @@
 """Builds the view of the GPUs: their power, the limits that are held, by which attempt or pod, and until when."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Where the page gets its jobs from."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

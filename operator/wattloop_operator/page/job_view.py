@@ -3,8 +3,6 @@
 The functions raise `WattloopError` if what they show cannot be read. A page beyond the last is the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Builds the view of a month: what each team and each of its jobs used."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

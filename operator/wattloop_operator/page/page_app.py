@@ -1,7 +1,5 @@
 """The routes of the page, and of the same content as JSON."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

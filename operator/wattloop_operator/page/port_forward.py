@@ -1,7 +1,5 @@
 """The page that the chart serves in a cluster, reached by kubectl's port-forward."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Renders the views as HTML. Every text is escaped by Jinja, and its control characters are shown as such."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A page of another site may send requests to this machine. By DNS rebinding it ma
 then leads here, so a request must name the address that the server listens on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders

@@ -1,7 +1,5 @@
 """The jobs of one database: that of `wattloop run`, or that of a cluster's operator."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import shlex

@@ -1,7 +1,5 @@
 """The plots of the page: those of `wattloop plot`, as SVG, each drawn once for what it shows."""
 
-from __future__ import annotations
-
 import threading
 from enum import StrEnum
 

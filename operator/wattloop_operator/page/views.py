@@ -1,7 +1,5 @@
 """The content of each view: what its template shows, and what `/api` gives as JSON."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Plots of a job's history: cost of each recurrence, and energy against time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from wattloop_operator.history.energy_origin import energy_note

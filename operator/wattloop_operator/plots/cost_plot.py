@@ -5,8 +5,6 @@ A cost is a percentage: it weighs energy and time, so it has no unit.
 Marks at the top say where a cost is not comparable with the ones before: another target, image or GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The metric of one attempt over its epochs, against the target and where it is expected to stop."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes

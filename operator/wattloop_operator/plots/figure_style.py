@@ -1,7 +1,5 @@
 """Shared parts of the plots: figures, themes, colours by batch size, and saving as PNG or SVG."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import threading

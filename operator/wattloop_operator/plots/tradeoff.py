@@ -1,7 +1,5 @@
 """Energy and time to the target for every configuration and power limit, and their Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean

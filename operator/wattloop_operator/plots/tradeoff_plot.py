@@ -1,7 +1,5 @@
 """``tradeoff.png``: energy against time by batch size and power limit, with the Pareto front."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Addresses of databases: checks of URLs, and messages without passwords."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -5,8 +5,6 @@ one fails, reads again and decides again. An outcome is written here before it i
 from then on no report is merged, and whoever leads writes this outcome and no other.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """An open database: its transactions, and errors that say what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import threading

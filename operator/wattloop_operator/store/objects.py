@@ -1,7 +1,5 @@
 """Objects of the local mode, with optimistic concurrency as in the Kubernetes API server."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Mapping

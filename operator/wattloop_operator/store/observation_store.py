@@ -4,8 +4,6 @@ Observations are append-only; a second record of an attempt is ignored. The othe
 job the oldest attempts are deleted, and of a namespace the jobs whose last attempt ended first.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Energy of pods as reported by node agents; cumulative, so repeated reports change nothing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable
 from datetime import datetime

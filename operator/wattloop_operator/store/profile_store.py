@@ -1,7 +1,5 @@
 """Power profiles: the energy and time of one batch size at each power limit, on one type of GPU."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from dataclasses import asdict, fields

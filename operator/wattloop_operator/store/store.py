@@ -1,7 +1,5 @@
 """The store: opens and migrates a database, and gives access to its tables."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 The tables of records have a column for each field of the record.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """A problem in a manifest: its position, what was found and what was expected, and a hint at what was meant."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The schema has the metadata and defaults that the API server adds. Fields of a R
 version had are not converted: a problem names what takes their place.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Containers of a pod: names, variables, mounts, ports, probes, rights and resources."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ arguments, or with the text ``$(WATTLOOP_BATCHSIZE)`` for its batch size. The op
 what is close to a known name counts for it, since a later version may have further ones.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Formats of Kubernetes' names and quantities, and what a check has found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A Job: its numbers, its policies, and what of them excludes what; and the Jobs and pods of a job's template."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Mapping

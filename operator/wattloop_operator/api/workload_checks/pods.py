@@ -1,7 +1,5 @@
 """A pod template: its labels, what its pods ask of the cluster, and their volumes with the sources of those."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterator
