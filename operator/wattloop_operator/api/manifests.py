@@ -67,7 +67,7 @@ def check_file(path: str, *, workloads: bool = False) -> CheckResult:
         'no readable file (No such file or directory)'
     """
     try:
-        data = _read(path)
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if path == "-" else read_bounded(path, MAX_FILE_BYTES)
     except OSError as error:
         found = f"no readable file ({error.strerror})"
         return CheckResult(problems=[ManifestProblem(path, "", found, "a manifest in YAML or JSON")])
@@ -119,12 +119,6 @@ def check_text(source: str, text: str, *, workloads: bool = False) -> CheckResul
             ManifestProblem(source, "", f"{omitted} more problems", "the problems above solved first")
         )
     return result
-
-
-def _read(path: str) -> bytes:
-    if path == "-":
-        return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-    return read_bounded(path, MAX_FILE_BYTES)
 
 
 def _check(document: Document, result: CheckResult, workloads: bool) -> None:
@@ -200,7 +194,6 @@ def _template_problems(document: Document, spec: Any, workloads: bool) -> list[M
 
 
 def _names(value: Any) -> list[str] | None:
-    """The training containers of a job, if they are a list of names."""
     return value if isinstance(value, list) and all(isinstance(each, str) for each in value) else None
 
 

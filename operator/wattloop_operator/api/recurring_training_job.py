@@ -184,7 +184,6 @@ ENDED = ".status.recentRecurrences[?(@.result)]"
 
 
 def _saving_text(name: SavingName) -> str:
-    """JSONPath of a saving as text."""
     return f'.status.savings[?(@.name=="{name.value}")].text'
 
 

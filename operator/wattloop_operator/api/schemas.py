@@ -96,8 +96,15 @@ def _converted(node: Schema, definitions: dict[str, Schema]) -> Schema:
         schema["properties"] = {name: _converted(part, definitions) for name, part in schema["properties"].items()}
     if "items" in schema:
         schema["items"] = _converted(schema["items"], definitions)
-    _set_additional_properties(schema, node.get("additionalProperties"), definitions)
-    _set_default(schema, node)
+    additional = node.get("additionalProperties")
+    if isinstance(additional, dict):
+        schema["additionalProperties"] = _converted(additional, definitions)
+    elif additional is True:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    # A default that is not empty, with all its fields: the API server checks rules on it as written.
+    default = _without_null(node.get("default"))
+    if default not in (None, "", [], {}) and "x-wattloop-unpublished-default" not in node:
+        schema["default"] = default
     return {key: schema[key] for key in sorted(schema, key=_order)}
 
 
@@ -117,20 +124,6 @@ def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
             (target,) = (choice for choice in node.pop("anyOf") if choice != {"type": "null"})
         node = {**target, **node}
     return node
-
-
-def _set_additional_properties(schema: Schema, additional: object, definitions: dict[str, Schema]) -> None:
-    if isinstance(additional, dict):
-        schema["additionalProperties"] = _converted(additional, definitions)
-    elif additional is True:
-        schema["x-kubernetes-preserve-unknown-fields"] = True
-
-
-def _set_default(schema: Schema, node: Schema) -> None:
-    """State a default that is not empty, with all its fields: the API server checks rules on it as written."""
-    default = _without_null(node.get("default"))
-    if default not in (None, "", [], {}) and "x-wattloop-unpublished-default" not in node:
-        schema["default"] = default
 
 
 def _without_null(value: Any) -> Any:

@@ -91,7 +91,6 @@ def simulation_of(
 
 
 def _declared_load(arguments: argparse.Namespace, job: RecurringTrainingJob) -> SimulatedLoad | None:
-    """The load of the option, or else of the manifest."""
     given, place = arguments.simulated_load, "--simulated-load"
     if given is None:
         given, place = job.metadata.annotations.get(ANNOTATION), f"{arguments.file}: annotation {ANNOTATION}"

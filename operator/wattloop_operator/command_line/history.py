@@ -118,7 +118,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _month(text: str) -> datetime:
-    """Parse a month."""
     from wattloop_operator.history.month_usage import month_begin
 
     try:

@@ -102,7 +102,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Reporting, Target, float]:
-    """The format of the output, the target and the most epochs."""
     from pydantic import ValidationError
 
     from wattloop_operator.api.objective import Target
@@ -131,7 +130,6 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Reporting, Target, float]:
 
 
 def _job_of(path: str) -> Any:
-    """The one job of a manifest."""
     from wattloop_operator.api.manifests import check_file
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 
@@ -146,7 +144,6 @@ def _job_of(path: str) -> Any:
 
 
 def _lines(path: str) -> Iterator[NumberedLine]:
-    """The lines of a file or of standard input."""
     from wattloop.files.reading import special_file_kind
 
     if path == "-":
@@ -177,7 +174,9 @@ def _lines_of(path: str, stream: BinaryIO | Any) -> Iterator[NumberedLine]:
 
 def _as_text(name: str, target: Target, found: ReadOutput) -> Iterator[str]:
     for evaluation in found.evaluations:
-        yield f"line {evaluation.number}: {evaluation.text(name)}{_reaches(target, evaluation)}"
+        is_reached = target.run_target.reached_by(evaluation.metric)
+        reaches = f" (meets the target {target.threshold})" if is_reached else ""
+        yield f"line {evaluation.number}: {evaluation.text(name)}{reaches}"
     if found.counted > len(found.evaluations):
         yield f"and {found.counted - len(found.evaluations)} further evaluations"
     for each in found.passed_over:
@@ -195,18 +194,10 @@ def _as_text(name: str, target: Target, found: ReadOutput) -> Iterator[str]:
     yield f"no evaluation of {name} in {lines}{f': {why}' if why else ''}"
     for proposed in found.proposed:
         values = [*(f"{each.metric:g}" for each in proposed.reads), *(["…"] if proposed.has_more else [])]
-        yield f"spec.reporting.pattern: {_yaml(proposed.pattern)} would read {', '.join(values)}"
+        in_yaml = proposed.pattern.replace("'", "''")
+        yield f"spec.reporting.pattern: '{in_yaml}' would read {', '.join(values)}"
     if len(found.proposed) > 1:
         yield "use the one whose values are the metric"
-
-
-def _reaches(target: Target, evaluation: Evaluation) -> str:
-    return f" (meets the target {target.threshold})" if target.run_target.reached_by(evaluation.metric) else ""
-
-
-def _yaml(text: str) -> str:
-    """A text as a value in YAML."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _as_json(name: str, found: ReadOutput) -> dict[str, object]:

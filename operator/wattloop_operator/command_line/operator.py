@@ -16,7 +16,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the operator until it is asked to end."""
     settings = settings_from(arguments, os.environ)
     # Imported here, so that an error in the settings appears at once. The modules are never freed, and without the
     # garbage collector, which would traverse their objects repeatedly, their import takes five sixths of the time.

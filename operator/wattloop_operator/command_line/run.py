@@ -154,7 +154,6 @@ def _command(*arguments: str) -> str:
 
 
 def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: AttemptReporter) -> Snapshot:
-    """Carry out the run and show its progress."""
     from rich.live import Live
 
     from wattloop_operator.local.display import JsonLinesWriter
@@ -179,7 +178,6 @@ def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None])
 
 
 def _print_table(history: JobHistory) -> None:
-    """Print a line for each attempt on stdout, without control characters."""
     from wattloop_operator.history.energy_origin import NOTES, EnergyOrigin, energy_note
     from wattloop_operator.local.live_view import PLAIN_WIDTH, ended_attempts, header, line_text
 

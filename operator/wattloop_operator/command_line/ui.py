@@ -22,7 +22,6 @@ DATABASE = "wattloop.db"
 
 
 def _loopback(text: str) -> Address:
-    """Parse an address of this machine alone."""
     try:
         found = address(text)
     except ValueError:
@@ -36,7 +35,6 @@ def _loopback(text: str) -> Address:
 
 
 def _account(text: str) -> tuple[str, str]:
-    """Parse a service account, as kubectl's options write it."""
     namespace, _, name = text.partition(":")
     if not (namespace and name):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAMESPACE:NAME")
@@ -110,11 +108,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _found_database() -> str:
-    """The database that is meant without --database.
-
-    Raises:
-        UsageError: There is none.
-    """
     if os.path.lexists(DATABASE):
         return "."
     found = [path.parent for path in OUTPUTS.glob(f"*/{DATABASE}") if path.is_file()]
@@ -127,7 +120,6 @@ def _found_database() -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Serve the page until the program is asked to end."""
     from wattloop import interruption
 
     if arguments.forward:

@@ -90,7 +90,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Serve the page until the program is asked to end."""
     settings = settings_from(arguments, os.environ)
     from wattloop import interruption
     from wattloop_operator.cluster.api import ClusterApi

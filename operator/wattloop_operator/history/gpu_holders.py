@@ -2,6 +2,8 @@
 
 Only what is written with the attempts is known: GPUs without a training are not listed. A database has the readings of
 each GPU; the object of an attempt those of all together.
+
+What reads a database raises `OperationError` if it fails, and `InputError` if a stored object is invalid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,11 +67,7 @@ class GpuLine(Line):
 
 
 def gpus_unknown(store: Store) -> str:
-    """Why the GPUs of running attempts are not in a database, and where they are; empty if they are there.
-
-    Raises:
-        OperationError: The database failed.
-    """
+    """Why the GPUs of running attempts are not in a database, and where they are; empty if they are there."""
     if store.objects.names(JOB) or not store.observations.jobs():
         return ""
     return (
@@ -79,12 +77,7 @@ def gpus_unknown(store: Store) -> str:
 
 
 def held_gpus(store: Store) -> tuple[GpuLine, ...]:
-    """The GPUs of the running attempts that a database stores, by namespace and attempt.
-
-    Raises:
-        InputError: A stored object is invalid.
-        OperationError: The database failed.
-    """
+    """The GPUs of the running attempts that a database stores, by namespace and attempt."""
     # Before an object is read as a model, its status may be anything.
     statuses = ((each, each.body.get("status")) for each in store.objects.list(RECURRENCE))
     bodies = [each for each, status in statuses if not (isinstance(status, dict) and status.get("result"))]
@@ -142,7 +135,6 @@ def _recent(power: RecentPower | None) -> dict[str, Any]:
 
 
 def _powers(summary: ProgressSummary | None) -> dict[str, Any]:
-    """The powers of all GPUs of an attempt together."""
     if summary is None:
         return {"mean_power_watts": None, **_recent(None)}
     recent, seconds = summary.power_watts, float(summary.time_seconds or 0)

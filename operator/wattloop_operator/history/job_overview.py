@@ -2,6 +2,8 @@
 
 A job that the local mode stores has a status, which the run wrote; its figures are shown as they are there. Of a
 cluster's job a database has only observations, so its state, its next start and its savings are not known.
+
+What reads a database raises `OperationError` if it fails, and `InputError` if a stored object is invalid.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,22 +56,13 @@ class JobLine(Line):
 
 
 def job_keys(store: Store) -> tuple[JobKey, ...]:
-    """The jobs of a database that are stored or have observations, by namespace and name.
-
-    Raises:
-        OperationError: The database failed.
-    """
+    """The jobs of a database that are stored or have observations, by namespace and name."""
     observed = {(each.namespace, each.job_name) for each in store.observations.jobs()}
     return tuple(JobKey(*each) for each in sorted(observed | set(store.objects.names(JOB))))
 
 
 def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobLine, ...]:
-    """The overviews of some jobs of a database.
-
-    Raises:
-        InputError: A stored job is invalid.
-        OperationError: The database failed.
-    """
+    """The overviews of some jobs of a database."""
     wanted = {(key.namespace, key.name): key for key in keys}
     found = {
         (each.metadata.namespace, each.metadata.name): overview_of(each)

@@ -6,6 +6,8 @@ A team is a namespace. An attempt belongs to the month, in UTC, in which it ende
 FOCUS 1.2 is the FinOps Open Cost and Usage Specification. What Wattloop does not know, such as the account and the
 issuer of an invoice, is empty there. So are the costs of a job that gives no price: the specification wants some, but
 a made-up 0 would be summed up.
+
+What reads a database raises `OperationError` if it fails, and `InputError` if a stored object is invalid.
 """
 
 import itertools
@@ -97,14 +99,7 @@ def next_month(begin: datetime) -> datetime:
 def month_usages(store: Store, begin: datetime, tariffs: Tariffs | None = None) -> tuple[MonthUsage, ...]:
     """The jobs with attempts that ended in the month that begins then, by namespace and name.
 
-    Args:
-        store: The open store.
-        begin: The begin of the month.
-        tariffs: The tariffs; None: those that are remembered with the jobs of local runs.
-
-    Raises:
-        InputError: A stored job is invalid.
-        OperationError: The database failed.
+    Without tariffs, those count that are remembered with the jobs of local runs.
     """
     usages = store.observations.usages(begin, next_month(begin))
     named = store.objects.named(JOB, sorted({(each.namespace, each.job_name) for each in usages}))
@@ -121,15 +116,7 @@ def month_usages(store: Store, begin: datetime, tariffs: Tariffs | None = None) 
 def usage_of_job(
     namespace: str, name: str, job: RecurringTrainingJob | None, usages: Sequence[AttemptUsage], tariff: Tariff
 ) -> MonthUsage:
-    """The sums of one job's attempts.
-
-    Args:
-        namespace: Its namespace.
-        name: Its name.
-        job: The job; None if it is not known.
-        usages: The usages of its attempts, one at least.
-        tariff: The tariff of its namespace.
-    """
+    """The sums of one job's attempts, one at least; the job is None if it is not known."""
     origin = None if job is None else job.metadata.annotations.get(ANNOTATION)
     measured = [each.energy_joules for each in usages if each.energy_joules > 0]
     energy = sum(measured)

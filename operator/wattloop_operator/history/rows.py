@@ -268,7 +268,6 @@ def _pipeline_texts(row: RecurrenceRow) -> tuple[str, ...]:
 
 
 def _probe_cell(row: RecurrenceRow) -> str:
-    """Number of trials, and their time in percent of the attempt's."""
     if row.probe_trials is None:
         return NONE
     share = None

@@ -157,7 +157,8 @@ class ClusterJobs(JobSource):
             if not has_ended(body)
         }
         listed, unread = self.gpu_nodes()
-        nodes, missing = _read_each(sorted(listed, key=_node_name), _gpu_node)
+        bodies = sorted(listed, key=_node_name)
+        nodes, missing = _read_each(bodies, lambda body: read_object(GPUNode, body, f"GPUNode {_node_name(body)}"))
         return SourcedGpus(tuple(_held_gpus(objects)), "", pods, nodes, unread, first_of(missing))
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
@@ -327,7 +328,6 @@ def _held_gpus(objects: ClusterObjects) -> Iterator[GpuLine]:
 
 
 def _ended(objects: ClusterObjects) -> Iterator[tuple[JobKey, Body]]:
-    """The key of each job with each of its recurrences that has ended."""
     for namespace, each in objects.namespaces.items():
         for name, job in each.jobs.items():
             for recurrence in each.recurrences.get(str(job["metadata"]["uid"]), ()):
@@ -350,10 +350,6 @@ def _attempt_usage(key: JobKey, recurrence: Body) -> AttemptUsage:
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
         finished_at=ended_at(recurrence),
     )
-
-
-def _gpu_node(body: Body) -> GPUNode:
-    return read_object(GPUNode, body, f"GPUNode {_node_name(body)}")
 
 
 def _node_name(body: Body) -> str:

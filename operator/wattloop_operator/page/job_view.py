@@ -226,21 +226,19 @@ def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus, default: ArmStat
     missed = bool(arm.observations) and arm.missed == arm.observations
     ran = "missed" if missed else "tried" if arm.observations else "untried"
     state = "excluded" if arm.pruned else "incumbent" if is_best else ran
+    cost = Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
+    if cost is not None:
+        cost = None if default is None else cost.scaled(100 / float(default.mean_cost_joules or 1))
     return BeliefView(
         batch_size=arm.batch_size,
         parameters=arm.parameters,
         state=state,
         observations=arm.observations,
         missed=arm.missed,
-        cost_percent=None if default is None else Interval.of(_cost_percent(arm, default)),
+        cost_percent=Interval.of(cost),
         crashes=arm.crashes,
         note=arm.note,
     )
-
-
-def _cost_percent(arm: ArmStatus, default: ArmStatus) -> Estimate | None:
-    cost = Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
-    return None if cost is None else cost.scaled(100 / float(default.mean_cost_joules or 1))
 
 
 def _attempt(recurrence: TrainingRecurrence, history: JobHistory) -> AttemptView:

@@ -71,7 +71,6 @@ def _team(team: str, usages: Sequence[MonthUsage]) -> TeamLine:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum of the known values; None if none is known."""
     known = [each for each in values if each is not None]
     return math.fsum(known) if known else None
 

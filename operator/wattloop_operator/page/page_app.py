@@ -188,7 +188,6 @@ def _add_html(app: FastAPI) -> None:
 
 
 def _view(source: JobSource, view: SomeView | None) -> SomeView:
-    """A view with what was left out of it."""
     found = _found(view)
     found.unreadable_rows = list(source.unreadable_rows)
     return found

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
 
@@ -69,16 +69,8 @@ def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
     ]
 
 
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def _configuration(view: Any) -> str:
     return str(Configuration(view.batch_size, tuple(sorted(view.parameters.items()))))
-
-
-def _address(path: str, **query: object) -> str:
-    return f"{path}?{urlencode(query)}"
 
 
 def _shown(value: Any) -> Any:
@@ -97,7 +89,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "configuration": _configuration,
         "metric": lambda value: metric_text(value) or NONE,
-        "moment": _moment,
+        "moment": lambda moment: f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         "money": lambda each: NONE if each is None else money_text(each.amount, each.currency),
         "number": number_text,
         "percent": percent_text,
@@ -106,7 +98,7 @@ def _environment() -> Environment:
         "saved": lambda interval, unit: unit.interval_text(interval),
     }
     environment.globals |= {
-        "address": _address,
+        "address": lambda path, **query: f"{path}?{urlencode(query)}",
         "bars": bars,
         "outdated_seconds": 0.0,
         "unit": {each.name: each for each in (*ENERGY_UNITS, *TIME_UNITS)}.__getitem__,

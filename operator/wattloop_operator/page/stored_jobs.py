@@ -77,13 +77,18 @@ class StoredJobs(JobSource):
         """See `JobSource`."""
         job = self._store.objects.get_as(RecurringTrainingJob, key.namespace, key.name)
         # Of a job that is not stored, the history is that of the uid that ran last: any of them may be it next.
-        uids = self._observed_uids(key) if job is None else [job.metadata.uid]
+        uids = [] if job is None else [job.metadata.uid]
+        if job is None:
+            jobs = self._store.observations.jobs()
+            uids = [each.job_uid for each in jobs if (each.namespace, each.job_name) == (key.namespace, key.name)]
         if not uids:
             return None
         records_version = "/".join(f"{uid} {self._store.version_of_job(uid)}" for uid in uids)
         history = self._history(key, job, records_version)
         snapshot = None if job is None else self._snapshot(job, history)
-        return SourcedJob(key, history, snapshot, self._version_of(history, records_version))
+        # The records, and the settings by which they are evaluated.
+        parts = f"{self._nonce} {records_version} {replace(history, records=(), profiles=())}"
+        return SourcedJob(key, history, snapshot, hashlib.sha256(parts.encode()).hexdigest()[:24])
 
     def gpus(self) -> SourcedGpus:
         """See `JobSource`."""
@@ -125,15 +130,6 @@ class StoredJobs(JobSource):
                 self._lists[key] = known
         value: Value = known[1]
         return value
-
-    def _observed_uids(self, key: JobKey) -> list[str]:
-        jobs = self._store.observations.jobs()
-        return [each.job_uid for each in jobs if (each.namespace, each.job_name) == (key.namespace, key.name)]
-
-    def _version_of(self, history: JobHistory, records_version: str) -> str:
-        """A text that changes with the records, and with the settings by which they are evaluated."""
-        settings = replace(history, records=(), profiles=())
-        return hashlib.sha256(f"{self._nonce} {records_version} {settings}".encode()).hexdigest()[:24]
 
     def _history(self, key: JobKey, job: RecurringTrainingJob | None, version: str) -> JobHistory:
         """The history, whose records are read again only after a change; its settings are those of the job now."""

@@ -176,7 +176,6 @@ def _saving_color(saved: Estimate, theme: Theme) -> str:
 
 
 def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow], theme: Theme) -> None:
-    """The final metric of each recurrence, and its target."""
     axes.set_title("final metric of each recurrence")
     axes.set_xlabel("recurrence")
     last = {row.recurrence: row for row in rows if row.metric is not None}

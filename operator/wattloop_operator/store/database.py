@@ -191,12 +191,10 @@ class Database:
 
     def _remedy(self, message: str) -> str:
         lowered = message.lower()
-        return next((remedy for text, remedy in REMEDIES if text in lowered), self._default_remedy())
-
-    def _default_remedy(self) -> str:
+        default = "check that the server runs, is reachable and accepts this user"
         if self.is_sqlite:
-            return "check that the file is a Wattloop database in an existing, writable folder"
-        return "check that the server runs, is reachable and accepts this user"
+            default = "check that the file is a Wattloop database in an existing, writable folder"
+        return next((remedy for text, remedy in REMEDIES if text in lowered), default)
 
 
 DAMAGED = "the file is damaged: restore a backup, or name a new file; the objects give back only a part"

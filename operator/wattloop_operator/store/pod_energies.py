@@ -30,7 +30,7 @@ class PodEnergies:
         has ended.
         """
         # A fixed order of rows avoids deadlocks between writers.
-        rows = [vars(energy) for energy in sorted(energies, key=_key)]
+        rows = [vars(energy) for energy in sorted(energies, key=lambda each: [getattr(each, name) for name in KEY])]
         if rows:
             with self._database.writing("record the energy of pods") as on:
                 on.execute(self._upsert, rows)
@@ -101,10 +101,6 @@ class PodEnergies:
                 surplus = least_first.limit(count - MAX_ROWS_OF_ATTEMPT)
                 deleted += on.execute(delete(POD_ENERGIES).where(key.in_(surplus))).rowcount
         return deleted
-
-
-def _key(energy: PodEnergy) -> tuple[str, ...]:
-    return tuple(getattr(energy, name) for name in KEY)
 
 
 def _of_attempt(job_uid: str, recurrence: int, attempt: int) -> tuple[Any, ...]:

@@ -115,7 +115,10 @@ def migrate(database: Database, *, create: bool = True) -> None:
         raise OperationError(f"{database.name}: the database is empty; name a database that Wattloop has used")
     if marker is None or marker.schema_version < SCHEMA_VERSION:
         with database.writing(PURPOSE) as on:
-            _lock(database, on)
+            # On SQLite the write transaction is the lock.
+            if not database.is_sqlite:
+                on.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
+                on.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
             _upgrade(database.name, on)
     elif marker.schema_version > SCHEMA_VERSION:
         logger.warning(
@@ -165,13 +168,6 @@ def _own_marker(name: str, on: Connection) -> Marker | None:
     return marker
 
 
-def _lock(database: Database, on: Connection) -> None:
-    # On SQLite the write transaction is the lock.
-    if not database.is_sqlite:
-        on.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
-        on.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-
-
 def _upgrade(name: str, on: Connection) -> None:
     marker = _own_marker(name, on)
     if marker is not None and marker.schema_version >= SCHEMA_VERSION:
@@ -186,7 +182,9 @@ def _upgrade(name: str, on: Connection) -> None:
     config.attributes["connection"] = on
     with ALEMBIC_LOCK:
         if marker is None:
-            _create_tables(on)
+            # A table that exists is an error, since it is of another program.
+            METADATA.create_all(on, checkfirst=False)
+            on.execute(insert(OBJECT_VERSION).values(only_row=1, resource_version=0))
             command.stamp(config, "head")
         else:
             command.upgrade(config, "head")
@@ -201,13 +199,6 @@ def _upgrade(name: str, on: Connection) -> None:
             migrated_at=datetime.now(UTC),
         )
     )
-
-
-def _create_tables(on: Connection) -> None:
-    """Create the tables of the newest schema in an empty database."""
-    # A table that exists is an error, since it is of another program.
-    METADATA.create_all(on, checkfirst=False)
-    on.execute(insert(OBJECT_VERSION).values(only_row=1, resource_version=0))
 
 
 def _compatible_from(config: Config) -> int:

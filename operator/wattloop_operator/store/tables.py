@@ -231,7 +231,6 @@ POD_ENERGIES = sa.Table(
 
 
 def _attempt() -> tuple[sa.Column[str], sa.Column[int], sa.Column[int]]:
-    """The columns of an attempt's key."""
     return (
         sa.Column("job_uid", NAME, primary_key=True),
         sa.Column("recurrence", sa.BigInteger, primary_key=True, autoincrement=False),

@@ -86,7 +86,6 @@ class Document:
 
 
 def _listed(value: Any) -> list[Any] | None:
-    """The objects of a list; None for another object."""
     if not isinstance(value, dict) or not isinstance(items := value.get("items"), list):
         return None
     kind = str(value.get("kind"))
@@ -268,8 +267,6 @@ def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
 
 
 class _Reader:
-    """Converts the nodes of one document to values and records their positions."""
-
     def __init__(self, document: Document) -> None:
         self.document = document
         self.count = 0

@@ -110,7 +110,8 @@ def found_text(value: Any, keyword: str) -> str:
 def expected_text(value: Any, schema: Schema, keyword: str) -> str:
     """Describe the values that a schema accepts, given the value and the keyword that rejects it."""
     if schema.get("pattern") in (DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN):
-        return _decimal(schema["pattern"])
+        bound = "" if schema["pattern"] == DECIMAL_PATTERN else " of at least 0"
+        return f"a number{bound} such as 0.76, without an exponent"
     if "enum" in schema:
         return _choice(str(value), schema["enum"])
     if keyword in COUNTED:
@@ -206,7 +207,6 @@ def first_sentence(text: str) -> str:
 
 
 def _fields_of(schema: Schema, name: str, path: Path) -> Iterator[tuple[Path, Schema]]:
-    """The fields of a name in nested objects."""
     properties: Schema = schema.get("properties", {})
     if name in properties:
         yield (*path, name), properties[name]
@@ -215,13 +215,7 @@ def _fields_of(schema: Schema, name: str, path: Path) -> Iterator[tuple[Path, Sc
 
 
 def _common_steps(one: Path, other: Path) -> int:
-    """The number of steps that two paths have in common from the start."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _decimal(pattern: str) -> str:
-    bound = "" if pattern == DECIMAL_PATTERN else " of at least 0"
-    return f"a number{bound} such as 0.76, without an exponent"
 
 
 def _choice(value: str, choices: list[str]) -> str:

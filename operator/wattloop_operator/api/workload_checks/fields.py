@@ -213,19 +213,17 @@ def misspelt(template: Any) -> WrongValue | None:
             return in_pod
         for index, container in enumerate(pod["spec"]["containers"]):
             place: Path = (*path, "spec", "containers", index)
+            variables = (
+                ((*place, "env", number), each, VARIABLE_FIELDS)
+                for number, each in enumerate(container.get("env") or ())
+            )
+            references = _misspelt_references(place, container)
             found = next(
-                itertools.chain(_misspelt_fields(place, container), _misspelt_references(place, container)), None
+                itertools.chain(_misspelt_of((place, container, CONTAINER_FIELDS), *variables), references), None
             )
             if found is not None:
                 return found
     return None
-
-
-def _misspelt_fields(place: Path, container: Mapping[str, Any]) -> Iterator[WrongValue]:
-    variables = (
-        ((*place, "env", index), each, VARIABLE_FIELDS) for index, each in enumerate(container.get("env") or ())
-    )
-    yield from _misspelt_of((place, container, CONTAINER_FIELDS), *variables)
 
 
 def _misspelt_of(*objects: tuple[Path, Mapping[str, Any], Collection[str]]) -> Iterator[WrongValue]:
@@ -255,7 +253,6 @@ def _misspelt_references(place: Path, container: Mapping[str, Any]) -> Iterator[
 
 
 def _close(name: str, known: Collection[str]) -> str:
-    """The known name that an unknown one is close to; empty for none."""
     if name in known or len(name) > MAX_MISSPELT_CHARACTERS:
         return ""
     found = difflib.get_close_matches(name, known, n=1, cutoff=SIMILARITY) or [
