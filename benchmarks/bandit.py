@@ -41,13 +41,14 @@ from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_research.plots.regret import mean_curve, regret_curve, write_regret_plot
+from wattloop_research.policy_figures import mean_curve, regret_curve, write_regret_plot
 from wattloop_research.simulation.attempt_rows import write_attempts
+from wattloop_research.simulation.overlapping_recurrences import simulate
 from wattloop_research.simulation.policies import policy_named
 from wattloop_research.simulation.simulation_options import JobOptions
 from wattloop_research.simulation.simulation_summary import SeedSummary, costs_by_recurrence, mean_summary
-from wattloop_research.simulation.simulator import Scenario, simulate
-from wattloop_research.simulation.tasks import Task, TaskResult, run_tasks, tasks_of
+from wattloop_research.simulation.simulator import Scenario
+from wattloop_research.simulation.tasks import Task, TaskResult, in_sequence, run_groups, tasks_of
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE = ROOT / "benchmarks" / "bandit.md", ROOT / "benchmarks" / "bandit-regret.png"
@@ -86,7 +87,7 @@ MEASURED: dict[JobOptions, MeasuredJob] = {}
 def simulated(jobs: Sequence[JobOptions]) -> list[tuple[JobOptions, list[tuple[Task, TaskResult]]]]:
     """Run jobs on all cores; returns each with its tasks and their results."""
     tasks = [task for options in jobs for task in tasks_of(options, FILES)]
-    results = iter(run_tasks(tasks, lambda _: None))
+    results = iter(run_groups([in_sequence(task) for task in tasks], lambda _: None))
     pairs = iter(tasks)
     return [(options, [(next(pairs), next(results)) for _ in options.seeds]) for options in jobs]
 
@@ -284,8 +285,7 @@ def per_job(seeds: str) -> Rows:
 
 def run_once(scenario: Scenario, policy: str, settings: dict[str, bool]) -> None:
     """Simulate a job under a policy."""
-    for _ in simulate(scenario, policy_named(policy, **settings), 1):
-        pass
+    simulate(scenario, policy_named(policy, **settings), 1)
 
 
 def decide_once(policy: str, context: DecisionContext) -> None:

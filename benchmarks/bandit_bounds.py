@@ -28,11 +28,12 @@ from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
+from wattloop_research.simulation.overlapping_recurrences import simulate
 from wattloop_research.simulation.policies import policy_named
 from wattloop_research.simulation.process_pool import map_in_processes
 from wattloop_research.simulation.simulation_options import JobOptions
 from wattloop_research.simulation.simulation_summary import SeedSummary, mean_summary, summarise
-from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.simulator import Scenario
 from wattloop_research.simulation.tasks import Task, tasks_of
 
 VARIANTS = ("thompsonSampling", "epochs known", "perfect stop", "all known after one run")

@@ -30,15 +30,15 @@ from statistics import fmean
 import numpy as np
 from bandit_jobs import FILES, OTHER_TARGETS, all_jobs, each
 
-from wattloop_planner.bandit.cost_model_policy import CostModelPolicy, DecisionInputs
+from wattloop_planner.bandit.cost_inputs import DecisionInputs
 from wattloop_planner.bandit.gaussian_process import Indices
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_research.simulation.overlapping_recurrences import simulate
 from wattloop_research.simulation.policies import policy_named
 from wattloop_research.simulation.process_pool import map_in_processes
 from wattloop_research.simulation.simulation_options import JobOptions, options_of_command
 from wattloop_research.simulation.simulation_summary import SeedSummary, mean_summary, summarise
-from wattloop_research.simulation.simulator import simulate
 from wattloop_research.simulation.tasks import Task, tasks_of
 
 CURVES = Path(__file__).parents[1] / "tests" / "data" / "curves"
@@ -76,7 +76,7 @@ class GreatestValuePolicy(ThompsonSamplingPolicy):
         return dict.fromkeys(trials.tolist(), self.samples)
 
 
-class OneSamplePolicy(CostModelPolicy):
+class OneSamplePolicy(ThompsonSamplingPolicy):
     """The arm that is cheapest in one joint sample runs, up to twice the incumbent's expected cost."""
 
     def _choose(self, inputs: DecisionInputs) -> Decision:

@@ -25,7 +25,7 @@ for module in ("rows", "history_sources"):
     importlib.import_module(f"wattloop_operator.history.{module}")
 for module in ("pipeline_emulation", "plan_folder", "replayed_steps"):
     importlib.import_module(f"wattloop_research.command_line.{module}")
-for module in ("frequency.files.recorded_run_file", "power_profile", "simulation.replayed_history", "simulation.tasks"):
+for module in ("frequency.files.recorded_run_file", "simulation.replayed_history", "simulation.tasks"):
     importlib.import_module(f"wattloop_research.{module}")
 
 pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(600)]

@@ -56,8 +56,8 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     "the client of the agent's socket: docs/internals/agent.md": (
         "wattloop.gpus.agent.agent_connection:AgentConnection.hold_clocks",
     ),
-    "the frequency planner's Python API: docs/internals/frequency.md": (
-        "wattloop_planner.frequency.solver.exact:exact_plan",
+    "the simulation's Python API: benchmarks/bandit_choices.py": (
+        "wattloop_research.simulation.overlapping_recurrences:simulate",
     ),
     "the simulator's Python API: docs/internals/simulator.md": (
         "nvml_simulator.description:device_plugin_ids",

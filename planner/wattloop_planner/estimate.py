@@ -8,13 +8,7 @@ from typing import Self, SupportsFloat
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated value with the central 90 % interval of its posterior.
-
-    Attributes:
-        value: The expected value.
-        low: Lower end of the interval.
-        high: Upper end of it.
-    """
+    """An estimated value with the central 90 % interval of its posterior."""
 
     value: float
     low: float

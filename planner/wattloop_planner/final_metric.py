@@ -53,9 +53,7 @@ class FinalMetric:
     """The best metric that an attempt is predicted to have after all its epochs.
 
     Attributes:
-        metric: The prediction.
         low: Lower end of its central 90 % interval.
-        high: Upper end.
         reach_probability: Probability that the attempt reaches its target.
         is_plateau: Whether the attempt is at its plateau, below the target: it need not go on.
     """

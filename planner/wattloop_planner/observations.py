@@ -50,12 +50,7 @@ WHOLE_RUNS = (Outcome.REACHED, Outcome.EXHAUSTED)
 
 @dataclass(frozen=True)
 class StartUp:
-    """What an attempt used before its epochs.
-
-    Attributes:
-        energy_joules: Energy of all GPUs.
-        time_seconds: Duration.
-    """
+    """What an attempt used before its epochs."""
 
     energy_joules: float
     time_seconds: float
@@ -68,11 +63,8 @@ class Observation:
     Attributes:
         recurrence: Index of the recurrence, from 0.
         attempt: Index of the attempt within the recurrence, from 0.
-        batch_size: The arm.
-        outcome: How the attempt ended.
         epochs: Epochs run; fractional if the attempt ended within an epoch.
         energy_joules: Energy of all GPUs over the attempt.
-        time_seconds: Duration of the attempt.
         max_power_watts: Sum of the maximum power limits of its GPUs.
         gpu_model: Product name of its GPUs. Epochs are comparable between models, epoch costs are not.
         epoch_energy_joules: Energy of one epoch at the best power limit; None without a profile.

@@ -7,7 +7,7 @@ import pytest
 
 from wattloop.errors import InputError
 from wattloop.power.selectors import MeasuredLimit
-from wattloop_research.power_profile import read_power_profile
+from wattloop_research.command_line.power import read_power_profile
 
 BAD = {
     "no such column": ("power_limit_watts,energy_joules\n100,1\n", "line 1, column time_seconds"),

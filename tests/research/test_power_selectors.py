@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, MeasuredLimit, Selector, Time
-from wattloop_research.power_profile import read_power_profile
+from wattloop_research.command_line.power import read_power_profile
 
 SELECTORS: dict[str, Selector] = {
     "Energy": Energy(),

@@ -43,9 +43,7 @@ class Parameter:
     """A further parameter of the training and its candidates.
 
     Attributes:
-        name: Its name.
         candidates: The values to choose from, distinct, as text; they include the default.
-        default: The user's own choice.
     """
 
     name: str
@@ -124,10 +122,6 @@ def _numbers(candidates: Sequence[str]) -> list[float] | None:
 class Configuration:
     """One arm.
 
-    Attributes:
-        batch_size: The batch size.
-        parameters: Value of each further parameter.
-
     Example:
         >>> str(Configuration(32)), str(Configuration(32, (("learning_rate", "0.1"),)))
         ('32', '32 with learning_rate 0.1')
@@ -148,8 +142,6 @@ class ConfigurationSpace:
 
     Attributes:
         batch_sizes: The batch sizes, distinct, in rising order.
-        default_batch_size: The default, one of them.
-        parameters: The further parameters.
     """
 
     batch_sizes: tuple[int, ...]

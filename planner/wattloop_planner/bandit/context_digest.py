@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 
-from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.canonical_json import canonical_json
@@ -31,7 +30,14 @@ def context_digest(context: DecisionContext) -> str:
 
 def _canonical_context(context: DecisionContext) -> dict[str, object]:
     # Only where they apply, so that the digests of earlier decisions remain valid.
-    optional: dict[str, object] = {} if context.target is None else {"target": _canonical_target(context.target)}
+    optional: dict[str, object] = {}
+    if context.target is not None:
+        optional["target"] = {
+            "metric": context.target.metric,
+            "threshold": float(context.target.threshold),
+            "maximize": context.target.maximize,
+            "consecutive_evaluations": context.target.consecutive_evaluations,
+        }
     if context.parameters:
         optional["parameters"] = [
             {"name": each.name, "scale": each.scale.value, "candidates": list(each.candidates), "default": each.default}
@@ -56,12 +62,3 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
 
 def _canonical_configurations(configurations: tuple[Configuration, ...]) -> list[object]:
     return [[each.batch_size, dict(each.parameters)] if each.parameters else each.batch_size for each in configurations]
-
-
-def _canonical_target(target: RunTarget) -> dict[str, object]:
-    return {
-        "metric": target.metric,
-        "threshold": float(target.threshold),
-        "maximize": target.maximize,
-        "consecutive_evaluations": target.consecutive_evaluations,
-    }

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattloop_planner.bandit import _cost_model
 from wattloop_planner.bandit.epoch_costs import ShownEpochCost
-from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
 from wattloop_planner.bandit.policy import NINETY_PERCENT
 from wattloop_planner.bandit.posterior import Posterior
 
+Array = NDArray[np.float64]
 # Variance that makes a covariance with exactly known arms positive definite.
 JITTER = 1e-10
 # Rows of the moments: variance, that of epochs, log expected cost without a limit, limit distance, probability to reach
@@ -26,6 +27,52 @@ JITTER = 1e-10
 MOMENTS = 6
 
 CompiledPosterior = tuple[Vector, Matrix, Vector, Matrix, float, float, Matrix, bool]
+
+
+def log_limit_of(max_epochs: int | None) -> float:
+    """Log of the limit of epochs; infinity without one.
+
+    Runs reach the target after whole epochs, so the limit lies half an epoch above the last one.
+    """
+    return math.inf if max_epochs is None else math.log(max_epochs + 0.5)
+
+
+def standardised_limit(log_epochs: Array, spread: Array, log_limit: float) -> Array:
+    """The limit in standard deviations of an attempt's log epochs above their mean.
+
+    Args:
+        log_epochs: Mean of the log epochs of an attempt.
+        spread: Standard deviation of them, including the noise between runs.
+        log_limit: Log of the limit; infinity without one.
+    """
+    distance: Array = (log_limit - log_epochs) / spread
+    return distance
+
+
+def log_limit_factor(log_epochs: Array, spread: Array, log_limit: float) -> Array:
+    """Log of the factor by which a limit changes the expected cost of reaching the target.
+
+    With X ~ N(m, s²), the log epochs to the target, d = (log K − m) / s and the limit K, it reduces the expected
+    epochs of one attempt by the factor A = E[min(e^X, K)] / E[e^X] = Φ(d − s) + K·e^(−m − s²/2)·Φ(−d). The attempt
+    reaches the target with the probability q = Φ(d). The factor is A / q. It is 1 for a distant limit. It can be
+    below 1 if the epochs are very uncertain, because the limit also ends extremely long attempts.
+
+    Args:
+        log_epochs: Mean m of the log epochs of an attempt, shape (arms,).
+        spread: Standard deviation s of them, shape (arms,).
+        log_limit: Log of the limit.
+
+    Returns:
+        Logarithms, shape (arms,).
+
+    Example:
+        >>> np.exp(log_limit_factor(np.array([0.0]), np.array([0.1]), 0.0)).round(2).tolist()
+        [1.92]
+        >>> np.exp(log_limit_factor(np.array([0.0]), np.array([0.1]), 2.0)).round(6).tolist()
+        [1.0]
+    """
+    pairs = zip(log_epochs.tolist(), spread.tolist(), strict=True)
+    return np.array([_cost_model.log_limit_factor(mean, sd, log_limit) for mean, sd in pairs])
 
 
 @dataclass(frozen=True)
@@ -42,7 +89,6 @@ class CostPosterior:
         epochs_share: Part of the cost of a typical run that its epochs cost; the rest is `own_start_up_joules`.
         noise_sd: Standard deviation of log epochs between runs of one arm.
         epoch_cost_noise_sd: The same of the log cost of an epoch.
-        measured: Which epoch costs were measured.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
         log_limit: Log of the epochs after which an attempt is exhausted; infinity if unlimited.
         start_up_joules: Typical cost of a start that no arm is below. The costs of the arms are without it.
@@ -121,10 +167,6 @@ class CostPosterior:
         """Log of the cost of reaching the target with each arm in joint samples of epochs and epoch costs.
 
         In a sample, the epochs of a typical run are known, and those of a run vary by the noise between runs.
-
-        Args:
-            generator: Where the draws come from.
-            count: Number of samples.
 
         Returns:
             Shape (count, arms).
@@ -216,7 +258,6 @@ def cost_posterior(
 
 
 def _exp(values: Vector) -> Vector:
-    """Exponential that never overflows."""
     powers: Vector = np.exp(np.clip(values, -600.0, 600.0))
     return powers
 

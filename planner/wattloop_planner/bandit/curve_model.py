@@ -137,7 +137,6 @@ class _Neighbours(NamedTuple):
     """The other arms as one arm sees them.
 
     Attributes:
-        distances: Distance of each arm, itself included.
         nearest: The arms by distance; of two equally near ones, the smaller first.
     """
 
@@ -251,12 +250,7 @@ class CurveModel:
 
 @dataclass(frozen=True)
 class AttemptEpochs:
-    """Gaussian approximation of the log epochs of one attempt to the target.
-
-    Attributes:
-        mean: Mean of the log epochs.
-        variance: Variance of them.
-    """
+    """Gaussian approximation of the log epochs of one attempt to the target."""
 
     mean: float
     variance: float

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.policy import DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
+# An arm that crashed this often in a row is infeasible.
 CRASH_BUDGET = 3
 # Relative tolerance of the epochs of an exhausted attempt.
 ROUNDING = 1e-6
 # Number of arms that a message lists.
 MAX_LISTED = 16
-
-
-@dataclass(frozen=True)
-class FeasibleArms:
-    """The feasible arms of a job and those that crashed too often, by index.
-
-    Attributes:
-        arms: The feasible arms, in rising order.
-        crashed: Consecutive crashes of each arm that crashed too often.
-    """
-
-    arms: tuple[int, ...]
-    crashed: dict[int, int]
 
 
 def crashes_in_a_row(space: ConfigurationSpace, observations: Iterable[Observation]) -> dict[int, int]:
@@ -47,26 +34,20 @@ def crashes_in_a_row(space: ConfigurationSpace, observations: Iterable[Observati
 
 
 def feasible_arms(
-    space: ConfigurationSpace, crashes: Mapping[int, int], crash_budget: int, excluded: Collection[int] = ()
-) -> FeasibleArms:
-    """The arms that are not excluded and did not crash ``crash_budget`` times in a row.
-
-    Args:
-        space: The arms.
-        crashes: Consecutive crashes of each arm.
-        crash_budget: Number of them that makes an arm infeasible.
-        excluded: Arms that the context excludes.
+    space: ConfigurationSpace, crashes: Mapping[int, int], excluded: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The arms that are not excluded and did not crash too often in a row, in rising order.
 
     Raises:
         NoFeasibleArmError: No arm is left.
     """
     if not crashes and not excluded:
-        return FeasibleArms(tuple(range(len(space))), {})
-    crashed = {arm: count for arm, count in sorted(crashes.items()) if count >= crash_budget}
+        return tuple(range(len(space)))
+    crashed = {arm: count for arm, count in sorted(crashes.items()) if count >= CRASH_BUDGET}
     left = tuple(arm for arm in range(len(space)) if arm not in crashed and arm not in excluded)
     if not left:
         raise NoFeasibleArmError(_no_feasible_arm_text(space, crashed, sorted(set(excluded) - crashed.keys())))
-    return FeasibleArms(left, crashed)
+    return left
 
 
 def tried_arms(context: DecisionContext) -> set[int]:

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
+from wattloop_planner.bandit.cost_posterior import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import missed_attempts, nearest_of, tried_arms
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.posterior import Posterior

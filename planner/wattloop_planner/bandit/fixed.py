@@ -20,12 +20,10 @@ class FixedPolicy:
     """Always runs the default batch size and parameters.
 
     Attributes:
-        crash_budget: Consecutive crashes after which the default is infeasible.
         max_cost_ratio: Upper bound of the cost of an attempt, as a multiple of the mean cost of the runs that
             reached the target, or of the latest one's if that is higher. Infinity disables the stop.
     """
 
-    crash_budget: int = CRASH_BUDGET
     max_cost_ratio: float = math.inf
 
     def decide(self, context: DecisionContext) -> Decision:
@@ -39,10 +37,11 @@ class FixedPolicy:
         space = context.space
         arm = space.default
         default = space.configurations[arm]
-        left = feasible_arms(space, crashes_in_a_row(space, context.observations), self.crash_budget)
-        if arm in left.crashed:
+        crashes = crashes_in_a_row(space, context.observations)
+        feasible_arms(space, crashes)
+        if crashes.get(arm, 0) >= CRASH_BUDGET:
             raise NoFeasibleArmError(
-                f"the default batch size {default} crashed {left.crashed[arm]} times in a row, and no other one may "
+                f"the default batch size {default} crashed {crashes[arm]} times in a row, and no other one may "
                 "run; check the logs of the last attempts, then fix the training, or set another default"
             )
         reason = f"always the default batch size {default}"

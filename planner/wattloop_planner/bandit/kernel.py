@@ -73,15 +73,7 @@ def epochs_of_shapes(shapes: EpochShapes, octaves: Vector) -> Matrix:
 def _parameter_covariance(
     prior: ParameterPrior, parameter: Parameter, units: Vector, sizes: Vector, matern_of_sizes: Matrix
 ) -> Matrix:
-    """Covariance of the effect of one parameter.
-
-    Args:
-        prior: The prior of the effect.
-        parameter: The parameter.
-        units: Its coordinate at each arm.
-        sizes: Octaves of batch size of each arm from the default.
-        matern_of_sizes: Correlations of the Matérn process over batch sizes.
-    """
+    """Covariance of the effect of one parameter."""
     moved_sizes = prior.interaction_sd**2 * np.outer(sizes, sizes)
     if parameter.scale is Scale.CHOICE:
         changed = units != parameter.coordinates[parameter.default]
@@ -100,7 +92,6 @@ def _parameter_covariance(
 
 
 def _matern(positions: Vector, length: float) -> Matrix:
-    """Correlations of a Matérn-5/2 process."""
     distance = np.sqrt(5.0) * np.abs(positions[:, None] - positions[None, :]) / length
     matern: Matrix = (1 + distance + distance**2 / 3) * np.exp(-distance)
     return matern

@@ -37,9 +37,7 @@ class Shortfall:
 
     Attributes:
         mean: Mean metric of the arm's latest runs.
-        default_mean: The same of the default arm.
         runs: Number of runs of the arm in the comparison.
-        default_runs: The same of the default arm.
     """
 
     mean: float
@@ -70,7 +68,6 @@ class GuardResult(Generic[ArmKey]):
         short: The arms that fell short of the default, with the comparison that showed it.
         suspected: Other arms whose latest mean is worse by more than the margin, which may be chance.
         runs: Number of runs of each other arm that ran.
-        default_runs: Number of runs of the default.
     """
 
     short: dict[ArmKey, Shortfall]
@@ -107,7 +104,8 @@ def guard_result(
         compared = [each for each in by_arm if each != default] if arm == default else [arm]
         for other in compared:
             if other not in short and _falls_short(by_arm[other], by_arm[default], margin, maximize=maximize):
-                short[other] = _shortfall(by_arm[other], by_arm[default])
+                latest, base = by_arm[other].latest, by_arm[default].latest
+                short[other] = Shortfall(fmean(latest), fmean(base), len(latest), len(base))
     own = by_arm.pop(default)
     suspected = frozenset(
         arm
@@ -140,10 +138,6 @@ def _excess(arm: _Metrics, default: _Metrics, margin: float, maximize: bool) -> 
     mean, default_mean = fmean(arm.latest), fmean(default.latest)
     excess = (default_mean - mean if maximize else mean - default_mean) - margin
     return excess if excess > ROUNDING * max(abs(mean), abs(default_mean), margin) else 0.0
-
-
-def _shortfall(arm: _Metrics, default: _Metrics) -> Shortfall:
-    return Shortfall(fmean(arm.latest), fmean(default.latest), len(arm.latest), len(default.latest))
 
 
 @lru_cache(maxsize=4096)

@@ -36,14 +36,14 @@ def policy_named(name: str, policies: Mapping[str, Callable[..., Policy]] = POLI
     Args:
         name: ``thompsonSampling``, ``zeus`` or ``default``.
         policies: The policies by name; a laboratory may have more.
-        **settings: Settings of the policy's class. All have ``crash_budget``; the first two have ``window``.
+        **settings: Settings of the policy's class.
 
     Raises:
         UsageError: The policy or a setting does not exist.
 
     Example:
         >>> policy_named("zeus", window=5)
-        ZeusPolicy(window=5, beta=2.0, crash_budget=3, overlap=<Overlap.POSTERIOR: 'posterior'>)
+        ZeusPolicy(window=5, beta=2.0, overlap=<Overlap.POSTERIOR: 'posterior'>)
     """
     if name not in policies:
         raise UsageError(f"unknown policy {name!r}; the policies are: {', '.join(policies)}")

@@ -91,7 +91,6 @@ class DecisionContext:
         return frozenset(self._offered(self.excluded))
 
     def _offered(self, configurations: Iterable[Configuration]) -> Iterator[int]:
-        """Indices of those configurations that are offered."""
         arms = (self.space.index(each.batch_size, each.parameters) for each in configurations)
         return (arm for arm in arms if arm is not None)
 
@@ -101,13 +100,10 @@ class Arm:
     """A policy's estimate of one configuration, for the status and for `wattloop replay --arms`.
 
     Attributes:
-        batch_size: The batch size of the arm.
-        observations: Number of observations behind the estimate.
         pruned: Whether the arm is excluded; `note` gives the reason.
         mean_cost_joules: Expected cost of a recurrence; None if unknown. `run_costs` has that of an arm that reached
             the target.
         low_cost_joules: Lower end of the interval that contains 90 % of later recurrences.
-        high_cost_joules: Upper end of it.
         mean_log_sd: Standard deviation of the log of the expected cost.
         note: A remark for the user, or empty.
         parameters: Values of the further parameters of the arm.
@@ -148,8 +144,6 @@ class Decision:
     """The configuration to run, the reason, and the cost at which to stop.
 
     Attributes:
-        batch_size: The batch size to run.
-        kind: Why the arm was chosen.
         reason: The reason in one sentence for a user.
         stop_cost_joules: Cost at which to stop the attempt; None disables cost-based stopping.
         arms: The policy's estimate of every arm, in rising order of batch size.
@@ -180,10 +174,6 @@ class PartialObservation:
     """The measurements of a running attempt, from when its epoch cost is known.
 
     Attributes:
-        batch_size: The batch size of the arm.
-        epochs: Epochs run so far.
-        energy_joules: Energy of all GPUs so far.
-        time_seconds: Duration so far.
         max_power_watts: Sum of the maximum power limits of the GPUs it runs on.
         epoch_energy_joules: Energy of one epoch at the best power limit. None: the mean of the epochs so far,
             without the start of the attempt.
@@ -229,11 +219,6 @@ class ReviewingPolicy(Policy, Protocol):
         """The cost at which to stop the attempt, which replaces the decision's; None: never.
 
         The attempt stops immediately if it has already cost this much.
-
-        Args:
-            context: The context of the decision.
-            decision: The decision.
-            partial: The measurements of the attempt so far.
         """
         ...
 

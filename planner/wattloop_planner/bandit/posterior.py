@@ -14,26 +14,71 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from wattloop_planner.bandit.change_detection import ChangeDetection, TrainingIdentity
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.curve_model import AttemptEpochs, CurveModel, CurvePrediction
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
 from wattloop_planner.bandit.gaussian_process import Matrix, Vector, condition_mixture
 from wattloop_planner.bandit.kernel import distances, prior_covariance, prior_means
-from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, NoisePrior, SmoothPrior
+from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, SmoothPrior
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 
-MAX_VARIANCE_RATIO = (
-    0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
-)
+# A bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it.
+MAX_VARIANCE_RATIO = 0.999
 # An arm with this many runs ignores the other arms when it learns a bound.
 OWN_RUNS_SUFFICE = 3
 # A prediction from a curve with a lower precision is ignored.
 MIN_CURVE_PRECISION = 1.0
 # A prediction with a larger standard deviation ends no attempt.
 MAX_STOPPING_SD = 0.4
+# Prior of the standard deviation of log epochs between runs of one arm: a guess, its degrees of freedom, and a bound.
+NOISE_SD, NOISE_WEIGHT, MIN_NOISE_SD = 0.15, 4.0, 0.02
+# The mean of n runs has the precision of n / (1 + HEAVY_TAILS / n): one distant run does not exclude an arm.
+HEAVY_TAILS = 2.0
+# Probability that an arm's only run never reaches the target, independent of the arm.
+OUTLIER_PROBABILITY = 0.08
+# A change of regime is detected by two one-sided cumulative sums (CUSUM) of residuals in standard deviations: a
+# residual beyond the allowance adds to one of them, and older runs belong to another regime at the threshold.
+ALLOWANCE, MAX_RESIDUAL, THRESHOLD = 1.0, 4.0, 6.0
+# Least value of both sums after the first change of the training's image or template (Lucas and Crosier 1982: half
+# of the threshold). After the n-th one that no detected change followed, it is a n-th of this value.
+HEAD_START = 3.0
 PER_REGIME = ("runs", "means", "bound_values", "bound_precisions", "curve_precisions", "diverged")
+
+
+@dataclass(frozen=True)
+class TrainingIdentity:
+    """The latest known template and image of a job.
+
+    Attributes:
+        template_digest: Digest of the template; empty if unknown.
+        image_digest: Digest of the image; empty if unknown.
+        changes: How often one of them, or both, differed from the one before since the count began.
+    """
+
+    template_digest: str = ""
+    image_digest: str = ""
+    changes: int = 0
+
+    def after(self, observation: Observation) -> TrainingIdentity:
+        """The identity after an attempt. An unknown digest is no change.
+
+        Example:
+            >>> from wattloop_planner.observations import Outcome
+            >>> run = Observation(0, 0, 32, Outcome.REACHED, 5.0, 100.0, 10.0, 300.0, image_digest="sha256:a")
+            >>> first = TrainingIdentity().after(run)
+            >>> first.changes, first.after(replace(run, image_digest="")).changes
+            (0, 0)
+            >>> first.after(replace(run, image_digest="sha256:b")).changes
+            1
+        """
+        if observation.from_other_job or not (observation.template_digest or observation.image_digest):
+            return self
+        known = (self.template_digest, self.image_digest)
+        seen = (observation.template_digest, observation.image_digest)
+        changed = any(one and other and one != other for one, other in zip(known, seen, strict=True))
+        template, image = (new or old for new, old in zip(seen, known, strict=True))
+        return replace(self, template_digest=template, image_digest=image, changes=self.changes + changed)
 
 
 @dataclass
@@ -41,29 +86,23 @@ class Posterior:
     """Sufficient statistics of the observations in the current regime.
 
     Attributes:
-        space: The arms.
-        eta: Weight of energy.
-        noise_prior: Prior of the spread between runs.
-        detection: Settings of the change detection.
         maximize: Whether a higher metric is better; None: curves are ignored.
+        detects_changes: Whether older runs may belong to another regime.
         runs: Number of runs that reached the target, per arm.
         means: Mean log epochs of these runs.
         bound_values: Values of the Gaussian factors of runs that did not reach the target.
-        bound_precisions: Precisions of these factors.
         curve_precisions: Precisions of the predictions from curves in these factors.
         ever_reached: Arms that reached the target in any regime.
         diverged: Arms that diverged in the current regime and have never reached the target.
         ever_run: Arms that ran beyond their first epoch in any regime.
         epoch_costs: Epoch costs by GPU model, independent of the regime.
-        changes: Number of detected changes of regime.
         changed_at: Recurrence and attempt of the first run of the current regime.
     """
 
     space: ConfigurationSpace
     eta: float
-    noise_prior: NoisePrior
-    detection: ChangeDetection
     maximize: bool | None = None
+    detects_changes: bool = True
     runs: Vector = field(init=False)
     means: Vector = field(init=False)
     bound_values: Vector = field(init=False)
@@ -106,7 +145,7 @@ class Posterior:
             return
         self._expect_change_with(self._training.after(observation))
         residual = self._residual(arm, observation)
-        if self._before is None and abs(residual) > self.detection.allowance:
+        if self._before is None and abs(residual) > ALLOWANCE:
             self._before = self._copy()
         if self._before is not None:
             self._since.append(observation)
@@ -122,7 +161,7 @@ class Posterior:
         """Posterior mean and covariance of the log epochs to the target, and the noise between runs."""
         if self._epochs is None:
             noise = self._noise_sd()
-            effective_runs = self.runs**2 / (self.runs + self.noise_prior.heavy_tails)
+            effective_runs = self.runs**2 / (self.runs + HEAVY_TAILS)
             precisions = np.where(self.runs > 0, effective_runs / noise**2, 0.0)
             total = precisions + self.bound_precisions
             weighted = precisions * self.means + self.bound_precisions * self.bound_values
@@ -189,7 +228,7 @@ class Posterior:
         """
         mean, variance, noise = self._epochs_of_arm(arm)
         alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
-        outlier_probability = self.noise_prior.outlier_probability if alone else 0.0
+        outlier_probability = OUTLIER_PROBABILITY if alone else 0.0
         prior = AttemptEpochs(mean, variance + noise**2)
         attempt = prior
         if prediction is not None:
@@ -211,11 +250,6 @@ class Posterior:
         """Log epochs of a running attempt given its curve, but not that it has run so far.
 
         None without a prediction that is precise enough to end an attempt.
-
-        Args:
-            arm: The arm of the attempt.
-            epochs: Epochs run so far.
-            curve: The curve so far.
         """
         prediction = self._prediction(arm, curve, epochs)
         if prediction is None or prediction.sd > MAX_STOPPING_SD:
@@ -244,39 +278,38 @@ class Posterior:
             means, covariance, noise = self.epochs()
             return float(means[arm]), float(covariance[arm, arm]), noise
         noise = self._noise_sd()
-        own, bound = runs**2 / (runs + self.noise_prior.heavy_tails) / noise**2, float(self.bound_precisions[arm])
+        own, bound = runs**2 / (runs + HEAVY_TAILS) / noise**2, float(self.bound_precisions[arm])
         mean = (own * float(self.means[arm]) + bound * float(self.bound_values[arm])) / (own + bound)
         return mean, 1 / (own + bound), noise
 
     def _noise_sd(self) -> float:
-        prior = self.noise_prior
-        squares = prior.weight * prior.sd**2 + self._sum_of_squares
-        return max(math.sqrt(squares / (prior.weight + self._degrees_of_freedom)), prior.min_sd)
+        squares = NOISE_WEIGHT * NOISE_SD**2 + self._sum_of_squares
+        return max(math.sqrt(squares / (NOISE_WEIGHT + self._degrees_of_freedom)), MIN_NOISE_SD)
 
     def _residual(self, arm: int, observation: Observation) -> float:
         """Distance of a run from the arm's mean in standard deviations; 0 if it is no sign of a change."""
         runs = float(self.runs[arm])
         if not runs:
             return 0.0
-        spread = self._noise_sd() * math.sqrt(1 + (1 + self.noise_prior.heavy_tails / runs) / runs)
+        spread = self._noise_sd() * math.sqrt(1 + (1 + HEAVY_TAILS / runs) / runs)
         residual = (log_of(observation.epochs) - float(self.means[arm])) / spread
         if observation.outcome is not Outcome.REACHED and not observation.easier_target:
             residual = max(residual, 0.0)
-        return min(max(residual, -self.detection.max_residual), self.detection.max_residual)
+        return min(max(residual, -MAX_RESIDUAL), MAX_RESIDUAL)
 
     def _expect_change_with(self, training: TrainingIdentity) -> None:
         """After another image or template, less evidence of a change suffices, and the change is assumed there."""
         changed, self._training = training.changes > self._training.changes, training
-        head_start = self.detection.head_start / training.changes if changed else 0.0
+        head_start = HEAD_START / training.changes if changed else 0.0
         if max(self._upwards, self._downwards) < head_start:
             self._before, self._since = self._copy(), []
         self._upwards, self._downwards = max(self._upwards, head_start), max(self._downwards, head_start)
 
     def _detect_change(self, residual: float) -> None:
-        detection = self.detection
-        self._upwards = max(0.0, self._upwards + residual - detection.allowance)
-        self._downwards = max(0.0, self._downwards - residual - detection.allowance)
-        if max(self._upwards, self._downwards) >= detection.threshold and self._before is not None:
+        self._upwards = max(0.0, self._upwards + residual - ALLOWANCE)
+        self._downwards = max(0.0, self._downwards - residual - ALLOWANCE)
+        is_change = self.detects_changes and max(self._upwards, self._downwards) >= THRESHOLD
+        if is_change and self._before is not None:
             self._change_regime(self._before, self._since)
         elif self._upwards == self._downwards == 0:
             self._before, self._since = None, []

@@ -6,17 +6,15 @@ update gives the same result as a computation from the start.
 
 from __future__ import annotations
 
-from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.feasible_arms import FeasibleArms, crashes_in_a_row, feasible_arms
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, feasible_arms
 from wattloop_planner.bandit.observation_order import in_order
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, NoisePrior
+from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB
 from wattloop_planner.observations import Observation, Outcome
 
-NO_DETECTION = ChangeDetection(threshold=float("inf"))
-Settings = tuple[ConfigurationSpace, float, int, NoisePrior, ChangeDetection, bool | None]
+Settings = tuple[ConfigurationSpace, float, int, bool | None]
 
 
 class PosteriorCache:
@@ -28,31 +26,25 @@ class PosteriorCache:
         self._posterior: Posterior | None = None
         self._crashes: dict[int, int] = {}
 
-    def posterior(
-        self,
-        context: DecisionContext,
-        window: int,
-        noise: NoisePrior,
-        detection: ChangeDetection,
-        *,
-        use_curves: bool = True,
-    ) -> Posterior:
+    def posterior(self, context: DecisionContext, window: int = 0) -> Posterior:
         """The posterior of a context's observations.
 
         Args:
             context: The context of the decision.
             window: Number of most recent observations used; 0: all, with change detection.
-            noise: Prior of the spread between runs.
-            detection: Settings of the change detection, used if `window` is 0.
-            use_curves: Whether the curves of the observations count.
         """
-        maximize = context.target.maximize if use_curves and context.target is not None else None
-        settings = (context.space, context.eta, window, noise, detection, maximize)
+        maximize = None if context.target is None else context.target.maximize
+        settings = (context.space, context.eta, window, maximize)
         observations = context.observations
         extends = self._posterior is not None and settings == self._settings and self._extends_cached(observations)
         if extends and window == 0 and self._posterior is not None:
             for observation in observations[len(self._observations) :]:
-                self._add(self._posterior, observation)
+                arm = context.space.index(observation.batch_size, observation.parameters)
+                if arm is not None and observation.outcome is Outcome.CRASHED:
+                    self._crashes[arm] = self._crashes.get(arm, 0) + 1
+                elif arm is not None:
+                    self._crashes.pop(arm, None)
+                self._posterior.update(observation)
         elif not (extends and len(observations) == len(self._observations)):
             self._settings = settings
             self._posterior = self._computed(observations, settings)
@@ -60,13 +52,13 @@ class PosteriorCache:
         assert self._posterior is not None
         return self._posterior
 
-    def feasible_arms(self, context: DecisionContext, crash_budget: int) -> FeasibleArms:
+    def feasible_arms(self, context: DecisionContext) -> tuple[int, ...]:
         """The arms that are not excluded and did not crash too often. Call `posterior` first.
 
         Raises:
             NoFeasibleArmError: No arm is left.
         """
-        return feasible_arms(context.space, self._crashes, crash_budget, context.arms_excluded)
+        return feasible_arms(context.space, self._crashes, context.arms_excluded)
 
     def _extends_cached(self, observations: tuple[Observation, ...]) -> bool:
         """Whether the observations are the cached ones followed by later ones of this job, in order."""
@@ -83,9 +75,9 @@ class PosteriorCache:
         return not (self._observations and self._observations[-1].from_other_job)
 
     def _computed(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
-        space, eta, window, noise, detection, maximize = settings
+        space, eta, window, maximize = settings
         self._crashes = {}
-        posterior = Posterior(space, eta, noise, NO_DETECTION if window else detection, maximize)
+        posterior = Posterior(space, eta, maximize, detects_changes=not window)
         ordered = in_order(observations)
         others = [o for o in ordered if o.from_other_job]
         own = [o for o in ordered if not o.from_other_job]
@@ -94,7 +86,9 @@ class PosteriorCache:
         if others:
             posterior.start_regime(OTHER_JOB)
         self._crashes = crashes_in_a_row(space, own)
-        latest = _latest(own, window)
+        # Those since the one that is `window`-th from the end of those that give epochs.
+        of_epochs = [index for index, each in enumerate(own) if each.gives_epochs]
+        latest = own[of_epochs[-window] :] if 0 < window <= len(of_epochs) else own
         easier = [o for o in latest if o.easier_target]
         for observation in easier:
             posterior.update(observation)
@@ -104,17 +98,3 @@ class PosteriorCache:
             if not observation.easier_target:
                 posterior.update(observation)
         return posterior
-
-    def _add(self, posterior: Posterior, observation: Observation) -> None:
-        arm = posterior.space.index(observation.batch_size, observation.parameters)
-        if arm is not None and observation.outcome is Outcome.CRASHED:
-            self._crashes[arm] = self._crashes.get(arm, 0) + 1
-        elif arm is not None:
-            self._crashes.pop(arm, None)
-        posterior.update(observation)
-
-
-def _latest(observations: list[Observation], window: int) -> list[Observation]:
-    """The observations since the one that is `window`-th from the end of those that give epochs; all if 0."""
-    of_epochs = [index for index, each in enumerate(observations) if each.gives_epochs]
-    return observations if not 0 < window <= len(of_epochs) else observations[of_epochs[-window] :]

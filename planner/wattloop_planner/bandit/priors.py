@@ -24,12 +24,10 @@ class ParameterPrior:
 
     Attributes:
         slope_sd: Standard deviation of the slope, per unit.
-        curvature: Mean of the curvature, per unit².
         curvature_sd: Standard deviation of the curvature.
         interaction_sd: Standard deviation of the interaction, per octave of batch size and unit.
         matern_sd: Standard deviation of the part of ``m`` that is equal for all batch sizes.
         joint_sd: Standard deviation of the part that varies with the batch size.
-        matern_units: Length scale of ``m``.
         choice_sd: Standard deviation of the offset of a choice.
     """
 
@@ -71,14 +69,10 @@ class SmoothPrior:
 
     Attributes:
         level_sd: Standard deviation of the level; large for an unknown level.
-        slope: Mean of the slope, per octave.
         slope_sd: Standard deviation of the slope.
-        curvature: Mean of the curvature, per octave².
         curvature_sd: Standard deviation of the curvature.
         matern_sd: Standard deviation of the Matérn process.
-        matern_octaves: Length scale of the Matérn process.
         own_sd: Standard deviation of ``own``.
-        parameter: Effect of each further parameter.
         shapes: The shapes; None: the shape is 0.
     """
 
@@ -92,27 +86,6 @@ class SmoothPrior:
     own_sd: float
     parameter: ParameterPrior
     shapes: EpochShapes | None = None
-
-
-@dataclass(frozen=True)
-class NoisePrior:
-    """Prior of the standard deviation of log epochs between runs of one arm.
-
-    Attributes:
-        sd: Prior guess of the standard deviation.
-        weight: Degrees of freedom of the guess.
-        min_sd: Lower bound of the estimate.
-        heavy_tails: The mean of n runs has the precision of n / (1 + heavy_tails / n) runs, so that one
-            distant run does not exclude an arm.
-        outlier_probability: Probability that a run never reaches the target, independent of its arm. It
-            applies only if the run is the arm's only observation.
-    """
-
-    sd: float = 0.15
-    weight: float = 4.0
-    min_sd: float = 0.02
-    heavy_tails: float = 2.0
-    outlier_probability: float = 0.08
 
 
 EPOCHS = SmoothPrior(
@@ -146,12 +119,7 @@ OTHER_GPU = SmoothPrior(
 
 @dataclass(frozen=True)
 class LogRatio:
-    """Gaussian of the log of a ratio of costs.
-
-    Attributes:
-        mean: Its mean.
-        sd: Its standard deviation.
-    """
+    """Gaussian of the log of a ratio of costs."""
 
     mean: float
     sd: float

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from wattloop_planner.bandit.noise_scale import NoiseScale, noise_scale, pooled_spread
@@ -41,8 +41,6 @@ class PaidAttempt:
     """An attempt of a job.
 
     Attributes:
-        configuration: What it ran.
-        observation: What was measured.
         conditions: What its costs depend on besides, such as its power limit. Runs under other ones do not tell how
             much costs vary.
     """
@@ -134,7 +132,7 @@ class RunCosts:
         # Within its only epoch, nobody knows what the first run of all compiled; later ones show it by the spread.
         hides = len(counted) == 1 and first.start_up is None and first.epochs <= 1
         if epoch_joules is None and hides and not self._starts.knows(first.gpu_model):
-            return RunCost(*(_lowered(each) for each in (found.of_run, found.expected)))
+            return RunCost(*(replace(each, low=MIN_EPOCHS_SHARE * each.low) for each in (found.of_run, found.expected)))
         return found
 
     def _learn_start(self, arm: int, run: Observation) -> None:
@@ -210,7 +208,3 @@ def _run_cost(
         Estimate(value, min(median * math.exp(-of_run), value), max(median * math.exp(of_run), value) + more),
         Estimate(value, value * math.exp(-of_mean), value * math.exp(of_mean) + more),
     )
-
-
-def _lowered(estimate: Estimate) -> Estimate:
-    return Estimate(estimate.value, MIN_EPOCHS_SHARE * estimate.low, estimate.high)

@@ -50,10 +50,7 @@ class KnownStart:
 
     Attributes:
         index: Its index among all known starts of the job on this GPU model, from 0.
-        arm: Index of its arm.
-        joules: Its cost.
         epochs: Epochs that the attempt ran; 0 if the cost of an epoch was not measured.
-        epochs_joules: What they cost.
     """
 
     index: int
@@ -85,10 +82,6 @@ class ExpectedStartUps:
 
 def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartUps:
     """What the next starts cost; nothing if none is known.
-
-    Args:
-        known: Known starts, in their order.
-        arms: Number of arms.
 
     Example:
         >>> known = [KnownStart(index, 0, joules) for index, joules in enumerate([900.0, 100.0, 100.0])]
@@ -244,7 +237,9 @@ def _predicted(starts: _Starts, is_cold: Flags, parts: _ArmParts, log_odds: floa
     sds = np.empty(len(costs))
     for group in (plain, slow & ~is_cold, is_cold):
         if group.any():
-            sds[group] = max(_spread(costs[group], _differences(ran[group], costs[group])), MIN_SPREAD)
+            apart = _differences(ran[group], costs[group])
+            squares = PRIOR_WEIGHT * (PRIOR_SPREAD * float(np.median(costs[group]))) ** 2 + math.fsum(apart)
+            sds[group] = max(math.sqrt(squares / (PRIOR_WEIGHT + len(apart))), MIN_SPREAD)
     spread = float(sds[plain][0])
     drift, left = (DRIFT * spread) ** 2, indices[-1] + 1 - indices
     covariance = 1 + drift * np.minimum(indices[:, None], indices) + parts.own_sd**2 * (ran[:, None] == ran)
@@ -269,11 +264,6 @@ def _slow_chances(is_slow: Flags, ran: Indices) -> Vector:
         untried = np.setdiff1d(np.arange(len(is_slow)), tried)
         chances[untried] = (is_slow.sum() + 1) / (len(tried) + 2)
     return chances
-
-
-def _spread(costs: Vector, differences: Sequence[float]) -> float:
-    squares = PRIOR_WEIGHT * (PRIOR_SPREAD * float(np.median(costs))) ** 2 + math.fsum(differences)
-    return math.sqrt(squares / (PRIOR_WEIGHT + len(differences)))
 
 
 def _differences(ran: Indices, costs: Vector) -> list[float]:

@@ -51,8 +51,6 @@ class AttemptParts:
     """The cost of an attempt, divided into its start and its epochs.
 
     Attributes:
-        start_up_joules: Cost of its start.
-        epoch_joules: Cost of one of its epochs.
         epoch_precision: Precision of the log of the epoch's cost, by this attempt alone.
         shows_start_up: Whether the attempt says what its start cost.
         is_surprising: Whether its first epochs cost something else than expected, but it is not certain whether its

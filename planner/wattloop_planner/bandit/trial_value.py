@@ -94,11 +94,8 @@ class RunningTrial:
     Attributes:
         cost: Posterior of the cost before the attempt, with its epoch cost.
         incumbent: The arm that runs after a stop; its expected cost is the unit.
-        arm: The arm of the attempt.
         paid: Cost paid so far; 0 before it runs.
         failing: Prior probability that the attempt never reaches the target.
-        horizon: Number of later recurrences.
-        max_stop: Upper bound of the stopping cost.
         retry: Cost of the incumbent's run after a stop, which includes its start.
     """
 
@@ -153,14 +150,12 @@ class RunningTrial:
 
     @cached_property
     def _without_curve(self) -> tuple[float, float]:
-        """Expected remaining cost, and the best stopping cost."""
         cost, arm = self.cost, self.arm
         mean = float(cost.log_cost[arm]) - float(cost.log_expected[self.incumbent])
         spread = math.sqrt(float(cost.variance[arm]) + cost.run_noise_sd**2)
         return self._best_stop(mean, spread, float(cost.limit_distance[arm]))
 
     def _remaining_with(self, attempt: AttemptEpochs) -> float:
-        """Expected remaining cost, given the epochs of the attempt."""
         cost, arm = self.cost, self.arm
         mean = float(cost.log_epoch_cost[arm]) + attempt.mean - float(cost.log_expected[self.incumbent])
         spread = math.sqrt(attempt.variance + float(cost.epoch_cost_variance[arm]))
@@ -171,7 +166,6 @@ class RunningTrial:
         return best_stop(mean, spread, self.failing, self.horizon, self.paid, **bounds)
 
     def _gain(self, attempt: AttemptEpochs | None, epochs: float, offered: Flags) -> float:
-        """Expected saving of each later recurrence after the trial."""
         if attempt is None:
             return knowledge_gain(self.cost, self.incumbent, self.arm, offered)
         variance = float(self.cost.epochs_variance[self.arm]) + self.cost.noise_sd**2

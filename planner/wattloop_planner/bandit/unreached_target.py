@@ -38,7 +38,6 @@ class ClosestArm:
     """The cheapest arm of those whose final metric comes closest to the target.
 
     Attributes:
-        arm: Its index.
         metric: Its final metric, the mean over its runs.
         threshold: A threshold that each of its attempts reached: the worst final metric of the attempts of the arms
             that come closest, rounded to the side that is easier to reach.
@@ -124,7 +123,9 @@ def closest_arm(context: DecisionContext, arms: Collection[int]) -> ClosestArm |
     best = max(means, key=lambda arm: means[arm])
     every = [each for of_arm in levels.values() for each in of_arm]
     span = max(each.final for each in every) - min(each.values[0] for each in every)
-    spread = max(_spread(list(finals.values())), MIN_SPREAD_SHARE * span)
+    # Between the runs of an arm, of the arm for which it is greatest; 0 if none ran twice.
+    spread = max((stdev(of_arm) for of_arm in finals.values() if len(of_arm) > 1), default=0.0)
+    spread = max(spread, MIN_SPREAD_SHARE * span)
     close = [arm for arm in runs if means[arm] >= means[best] - CLOSE_ERRORS * spread]
     threshold = _rounded(min(each for arm in close for each in finals[arm]), span, sign)
     easier = replace(target, threshold=threshold, consecutive_evaluations=1)
@@ -157,11 +158,6 @@ def _runs_by_arm(context: DecisionContext, arms: Collection[int]) -> dict[int, l
         elif each.outcome is Outcome.STOPPED:
             stopped[arm].append(each)
     return {**stopped, **ended}
-
-
-def _spread(finals: list[list[float]]) -> float:
-    """Standard deviation between the runs of an arm, of the arm for which it is greatest; 0 if none ran twice."""
-    return max((stdev(of_arm) for of_arm in finals if len(of_arm) > 1), default=0.0)
 
 
 def _cost_until(runs: list[Observation], target: RunTarget, eta: float) -> float | None:

@@ -1,7 +1,7 @@
 """Policy `zeus`: the published algorithm (Zeus, NSDI '23, section 4), for comparison; not recommended.
 
-Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, with an early stop at β
-times the lowest cost so far.
+Pruning (two rounds, each down and then up from the default), then Gaussian Thompson sampling over the
+survivors, with an early stop at β times the lowest cost so far.
 
 Properties of the algorithm that are kept, although they are defects: in the sampling stage the cost of a
 run that missed the target counts as a reward; identical runs give an arm infinite precision; the window
@@ -15,7 +15,7 @@ pruned, the error message gives a remedy; a run that was stopped early does not 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -31,10 +31,81 @@ from wattloop_planner.bandit.policy import (
     NoFeasibleArmError,
 )
 from wattloop_planner.bandit.run_costs import RunCosts, attempts_of
-from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
+ROUNDS = 2
 MIN_OBSERVATIONS = 2
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of one run in the pruning stage.
+
+    Attributes:
+        reached: Whether it reached the target; a size survives if it did.
+    """
+
+    batch_size: int
+    cost_joules: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """The state of the pruning stage.
+
+    Attributes:
+        next_batch_size: The size to run next; None once the stage is over.
+        survivors: The remaining sizes in rising order once the stage is over; empty if all were pruned.
+    """
+
+    next_batch_size: int | None
+    survivors: tuple[int, ...] = ()
+
+
+def pruning_after(batch_sizes: tuple[int, ...], default: int, results: Iterable[RunResult]) -> Pruning:
+    """The state after these results, in order.
+
+    A result of another size than the requested one is ignored.
+
+    Args:
+        batch_sizes: All sizes, rising.
+        default: The size that the first round starts from.
+        results: Results so far.
+
+    Example:
+        >>> pruning_after((8, 16, 32), 16, [RunResult(16, 5.0, True), RunResult(8, 9.0, False)])
+        Pruning(next_batch_size=32, survivors=())
+    """
+    stage = _pruning(batch_sizes, default)
+    next_batch_size = next(stage)
+    try:
+        for result in results:
+            if result.batch_size == next_batch_size:
+                next_batch_size = stage.send(result)
+    except StopIteration as end:
+        return Pruning(None, end.value)
+    return Pruning(next_batch_size)
+
+
+def _pruning(batch_sizes: tuple[int, ...], default: int) -> Generator[int, RunResult, tuple[int, ...]]:
+    sizes = list(batch_sizes)
+    for _ in range(ROUNDS):
+        if default not in sizes:
+            return ()
+        start = sizes.index(default)
+        reached: list[int] = []
+        min_cost = float("inf")
+        for direction in (sizes[start::-1], sizes[start + 1 :]):
+            for size in direction:
+                result = yield size
+                if not result.reached:
+                    break
+                reached.append(size)
+                if result.cost_joules < min_cost:
+                    min_cost, default = result.cost_joules, size
+        sizes = sorted(reached)
+    return tuple(sizes)
 
 
 @dataclass(frozen=True)
@@ -42,9 +113,6 @@ class GaussianArm:
     """Posterior of an arm's mean reward (−cost), a Gaussian.
 
     Attributes:
-        batch_size: The arm.
-        observations: Rewards in the window.
-        mean: Posterior mean of the reward, joules.
         precision: Posterior precision, 1/joules²; infinite if all rewards are equal.
     """
 
@@ -62,7 +130,6 @@ class ZeusState:
         next_batch_size: The size that the pruning stage requests; None in the sampling stage.
         arms: The arms of the sampling stage in rising order; empty in the pruning stage.
         min_cost_joules: The lowest cost of a run that reached the target; None without such a run.
-        cheapest: The size of that run.
     """
 
     next_batch_size: int | None
@@ -91,14 +158,11 @@ class ZeusPolicy:
     Attributes:
         window: Number of most recent rewards of each arm that are used; 0: all.
         beta: Stopping cost as a multiple of the lowest cost so far; infinity disables stopping.
-        crash_budget: Consecutive crashes that count as one run that missed the target and exclude the
-            arm.
         overlap: What runs while other attempts are in flight.
     """
 
     window: int = 0
     beta: float = 2.0
-    crash_budget: int = CRASH_BUDGET
     overlap: Overlap = Overlap.POSTERIOR
 
     def decide(self, context: DecisionContext) -> Decision:
@@ -115,10 +179,17 @@ class ZeusPolicy:
         stop = None if state.min_cost_joules is None else self.beta * state.min_cost_joules
         stop = None if stop is not None and math.isinf(stop) else stop
         if self.overlap is Overlap.BEST_KNOWN and context.running:
-            return _best_known(context.space.default_batch_size, state.cheapest, stop)
+            size, known = context.space.default_batch_size, "the default, since none has reached the target"
+            if state.cheapest is not None:
+                size, known = state.cheapest, "the cheapest so far"
+            reason = f"an attempt is in flight; meanwhile batch size {size}, {known}"
+            return Decision(size, ChoiceKind.INCUMBENT, reason, stop)
         if state.next_batch_size is not None:
             if state.next_batch_size in (each.batch_size for each in context.running):
-                return _meanwhile(state.next_batch_size, state.cheapest)
+                size = state.next_batch_size if state.cheapest is None else state.cheapest
+                explored = f"batch size {state.next_batch_size} is being explored"
+                reason = f"{explored}; meanwhile batch size {size}, the cheapest so far"
+                return Decision(size, ChoiceKind.INCUMBENT, reason)
             size = state.next_batch_size
             reason = f"pruning: does batch size {size} reach the target within {self.beta:g}× the least cost?"
             return Decision(state.next_batch_size, ChoiceKind.PRUNE, reason, stop)
@@ -140,12 +211,15 @@ class ZeusPolicy:
             ValueError: A parameter has several candidates.
         """
         _parameters(context)
+        space = context.space
         # An excluded size counts as if it had never been offered.
         offered = tuple(size for arm, size in enumerate(context.batch_sizes) if arm not in context.arms_excluded)
         observations = [
-            o for o in own_observations(context) if _has_default_parameters(context, o) and o.batch_size in offered
+            o
+            for o in own_observations(context)
+            if o.batch_size in offered and space.index(space.default_batch_size, o.parameters) == space.default
         ]
-        results = _results(observations, context.eta, self.crash_budget)
+        results = _results(observations, context.eta)
         pruning = pruning_after(offered, context.space.default_batch_size, results)
         reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
         min_cost, cheapest = min(reached) if reached else (None, None)
@@ -160,7 +234,7 @@ class ZeusPolicy:
         left = [
             size
             for arm, size in enumerate(context.batch_sizes)
-            if size in pruning.survivors and crashes.get(arm, 0) < self.crash_budget
+            if size in pruning.survivors and crashes.get(arm, 0) < CRASH_BUDGET
         ]
         if not left:
             raise NoFeasibleArmError(
@@ -204,13 +278,8 @@ def _parameters(context: DecisionContext) -> ParameterValues:
     return context.space.configurations[context.space.default].parameters
 
 
-def _has_default_parameters(context: DecisionContext, observation: Observation) -> bool:
-    space = context.space
-    return space.index(space.default_batch_size, observation.parameters) == space.default
-
-
-def _results(observations: Sequence[Observation], eta: float, crash_budget: int) -> list[RunResult]:
-    """The results for the pruning stage: runs, and each ``crash_budget`` consecutive crashes as a failed run."""
+def _results(observations: Sequence[Observation], eta: float) -> list[RunResult]:
+    """The results for the pruning stage: runs, and each `CRASH_BUDGET` consecutive crashes as a failed run."""
     results: list[RunResult] = []
     crashes: dict[int, int] = {}
     for observation in observations:
@@ -220,23 +289,9 @@ def _results(observations: Sequence[Observation], eta: float, crash_budget: int)
             continue
         if observation.outcome is not Outcome.CRASHED:
             results.append(RunResult(size, observation.cost_joules(eta), observation.outcome is Outcome.REACHED))
-        elif crashes[size] % crash_budget == 0:
+        elif crashes[size] % CRASH_BUDGET == 0:
             results.append(RunResult(size, math.inf, reached=False))
     return results
-
-
-def _meanwhile(next_batch_size: int, cheapest: int | None) -> Decision:
-    """The decision while the requested exploration is in flight: the cheapest size so far."""
-    size = next_batch_size if cheapest is None else cheapest
-    reason = f"batch size {next_batch_size} is being explored; meanwhile batch size {size}, the cheapest so far"
-    return Decision(size, ChoiceKind.INCUMBENT, reason)
-
-
-def _best_known(default: int, cheapest: int | None, stop: float | None) -> Decision:
-    """The decision of the published simulation while any attempt is in flight."""
-    size = default if cheapest is None else cheapest
-    known = "the default, since none has reached the target" if cheapest is None else "the cheapest so far"
-    return Decision(size, ChoiceKind.INCUMBENT, f"an attempt is in flight; meanwhile batch size {size}, {known}", stop)
 
 
 def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:

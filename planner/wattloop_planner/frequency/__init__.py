@@ -34,7 +34,6 @@ from wattloop_planner.frequency.pipeline.schedules import (
     OneForwardOneBackward,
     Schedule,
 )
-from wattloop_planner.frequency.solver.exact import exact_plan
 from wattloop_planner.frequency.solver.planning import Planning, plan_pipeline
 from wattloop_planner.frequency.solver.relaxation import Frontier, relax
 
@@ -60,7 +59,6 @@ __all__ = [
     "Schedule",
     "choose_point",
     "evaluate",
-    "exact_plan",
     "interpolated",
     "merged_profile",
     "pipeline_problem",

@@ -54,7 +54,6 @@ class ChosenPoint:
 
     Attributes:
         plan: Index of the plan in the given sequence.
-        realised: Time and energy of the plan.
         in_time: Whether the plan is within the deadline or, with `FastestRule`, within the time at maximum clocks.
         for_straggler: Whether a straggler's time, not the rule, determined the plan.
     """
@@ -133,7 +132,6 @@ class DeadlinePlan:
 
     Attributes:
         plan: Index of the plan in the given sequence.
-        realised: Time and energy of the plan.
         energy_until_deadline_joules: Energy of the plan and of waiting until the deadline; None if the plan
             misses the deadline.
     """

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from wattloop.commands.output import console
 from wattloop.errors import UsageError
-from wattloop.files.atomic_write import open_atomic
 
 if TYPE_CHECKING:
-    from wattloop_research.simulation.arrivals import ArrivalOutcome, ArrivalTask, ArrivalTotals
+    from wattloop_research.simulation.arrivals import ArrivalTotals
     from wattloop_research.simulation.simulation_options import JobOptions
+    from wattloop_research.simulation.tasks import TaskGroup, TaskResult
 
 OVERLAPS = ("best-known", "posterior")
 MAX_SLOTS = 1_000_000
@@ -72,72 +71,50 @@ def check_arrival_options(arguments: argparse.Namespace) -> None:
         raise UsageError("--picture draws recurrences in sequence: leave it out with --arrivals")
 
 
-def run_arrivals(arguments: argparse.Namespace, jobs: Sequence[JobOptions]) -> int:
-    """Simulate the jobs on the arrivals, write the attempts and print the totals."""
-    from wattloop_research.simulation.arrivals import arrival_tasks, check_arriving, read_arrivals
-    from wattloop_research.simulation.attempt_rows import write_timed_attempts
+def arriving(arguments: argparse.Namespace, jobs: Sequence[JobOptions]) -> list[TaskGroup]:
+    """The jobs on the arrivals."""
+    from wattloop_research.simulation.arrivals import arriving_groups, check_arriving, read_arrivals
     from wattloop_research.simulation.tasks import TraceFiles, tasks_of
 
     check_arriving(jobs, arguments.slots)
     arrivals = read_arrivals(arguments.arrivals, jobs)
     files = TraceFiles()
     tasks = [task for options in jobs if options.job in arrivals for task in tasks_of(options, files)]
-    outcomes = _with_progress(arrival_tasks(tasks, arrivals, arguments.slots, arguments.overlap or OVERLAPS[0]))
-    with open_atomic(arguments.output) as stream:
-        write_timed_attempts(
-            stream,
-            (
-                (outcome.task.options, outcome.task.seed, attempt)
-                for outcome in outcomes
-                for attempt in outcome.result.attempts
-            ),
-        )
-    idle = [options.job for options in jobs if options.job not in arrivals]
+    return arriving_groups(tasks, arrivals, arguments.slots, arguments.overlap or OVERLAPS[0])
+
+
+def print_totals(jobs: Sequence[JobOptions], results: Sequence[TaskResult]) -> None:
+    """Print the totals of each job, and of all."""
+    ran = {result.task.options.job for result in results}
+    idle = [options.job for options in jobs if options.job not in ran]
     if idle:
         sys.stderr.write(f"{len(idle)} of the jobs have no arrival and did not run: {', '.join(idle[:10])}\n")
-    _print_totals(outcomes)
-    return 0
-
-
-def _with_progress(tasks: Sequence[ArrivalTask]) -> list[ArrivalOutcome]:
-    from wattloop_research.simulation.arrivals import run_arrival_tasks
-
-    if not sys.stderr.isatty():
-        return run_arrival_tasks(tasks, lambda _: None)
-    from rich.progress import Progress
-
-    with Progress(console=console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("recurrences", total=sum(task.recurrences for task in tasks))
-        return run_arrival_tasks(tasks, lambda task: progress.advance(bar, task.recurrences))
-
-
-def _print_totals(outcomes: Sequence[ArrivalOutcome]) -> None:
-    ordered = sorted(outcomes, key=lambda each: (each.task.options.job, each.task.seed))
-    complete: list[ArrivalOutcome] = []
+    ordered = sorted(results, key=lambda each: (each.task.options.job, each.task.seed))
+    complete: list[TaskResult] = []
     for name, of_job in groupby(ordered, key=lambda each: each.task.options.job):
         found = list(of_job)
-        for outcome in found:
-            if outcome.result.failure:
+        for result in found:
+            if result.failure:
                 sys.stderr.write(
-                    f"{name}, seed {outcome.task.seed}: ended after {len(outcome.result.attempts)} attempts, and is "
-                    f"excluded below: {outcome.result.failure}\n"
+                    f"{name}, seed {result.task.seed}: ended after {len(result.attempts)} attempts, and is "
+                    f"excluded below: {result.failure}\n"
                 )
-        left = [outcome for outcome in found if not outcome.result.failure]
+        left = [result for result in found if not result.failure]
         complete += left
         if left:
             sys.stderr.write(f"{name}: {_totals_text(left)}\n")
-    jobs = len({each.task.options.job for each in complete})
-    if jobs > 1:
-        sys.stderr.write(f"all {jobs} jobs: {_totals_text(complete)}\n")
+    number = len({each.task.options.job for each in complete})
+    if number > 1:
+        sys.stderr.write(f"all {number} jobs: {_totals_text(complete)}\n")
 
 
-def _totals_text(outcomes: Sequence[ArrivalOutcome]) -> str:
+def _totals_text(results: Sequence[TaskResult]) -> str:
     """The totals over the jobs, as the mean over the seeds, and the range of the cost against policy `default`."""
     from wattloop_research.simulation.arrivals import mean_totals, totals_of
 
     by_seed: dict[int, list[tuple[ArrivalTotals, ArrivalTotals]]] = {}
-    for each in outcomes:
-        pair = totals_of(each.arrivals, each.result.attempts), totals_of(each.arrivals, each.default_result.attempts)
+    for each in results:
+        pair = totals_of(each.arrivals, each.attempts), totals_of(each.arrivals, each.default_result.attempts)
         by_seed.setdefault(each.task.seed, []).append(pair)
     own = mean_totals([[mine for mine, _ in pairs] for pairs in by_seed.values()])
     default = mean_totals([[theirs for _, theirs in pairs] for pairs in by_seed.values()])

@@ -64,9 +64,13 @@ def assign(arguments: argparse.Namespace) -> int:
         UsageError: Options exclude or need each other, or two workloads have one name.
         InputError: A file is invalid.
     """
-    from wattloop_research.simulation.cluster_trace import read_cluster_trace, read_throughputs
+    from wattloop_research.simulation.cluster_trace import (
+        assigned_workloads,
+        expected_seconds,
+        read_cluster_trace,
+        read_throughputs,
+    )
     from wattloop_research.simulation.tasks import TraceFiles, tasks_of
-    from wattloop_research.simulation.workload_assignment import assigned_workloads, expected_seconds
 
     if (arguments.throughputs is None) != (arguments.gpu_model is None):
         raise UsageError("--throughputs and --gpu-model require each other: the file has several GPU models")

@@ -20,9 +20,13 @@ from wattloop_research.command_line.pipeline_evaluation import (
     configure_evaluate,
     evaluate,
 )
-from wattloop_research.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
+from wattloop_research.command_line.pipeline_options import (
+    add_pipeline_options,
+    check_pipeline_options,
+    finite,
+    write_rows,
+)
 from wattloop_research.command_line.pipeline_profile import PROFILE_EXAMPLE, check_profile, configure_profile, profile
-from wattloop_research.command_line.row_output import finite, write_rows
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.pipeline.plans import Realised

@@ -13,8 +13,7 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, planned_options
-from wattloop_research.command_line.pipeline_options import read_problem
-from wattloop_research.command_line.row_output import write_rows
+from wattloop_research.command_line.pipeline_options import read_problem, write_rows
 from wattloop_research.frequency.baselines import max_frequency
 from wattloop_research.frequency.clock_groups import GroupedPlan, best_grouping
 from wattloop_research.frequency.emulation import Conditions, Emulation
@@ -23,8 +22,6 @@ from wattloop_research.frequency.files.plan_file import read_plan, write_plan
 
 @dataclass(frozen=True)
 class _EmulatedPlan:
-    """A plan file under the conditions of the command."""
-
     file: str
     planned: Realised
     emulation: Emulation

@@ -103,7 +103,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         sys.stdout.write(markdown(tables))
         return 0
-    from wattloop_research.frequency.plots.evaluation_figure import write_evaluation_figures
+    from wattloop_research.frequency.plots.frontier_figure import write_evaluation_figures
 
     folder = Path(arguments.output)
     try:

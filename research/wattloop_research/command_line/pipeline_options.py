@@ -1,12 +1,16 @@
-"""The options that describe a pipeline, for every command that plans or emulates one, and their problem."""
+"""What the commands of pipelines share: the options that describe a pipeline, its problem, and rows of numbers."""
 
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
+from wattloop.files.csv_table import write_csv_table
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.pipeline.graph import OperationGraph
@@ -17,6 +21,25 @@ if TYPE_CHECKING:
 SCHEDULE_NAMES = ("1f1b", "early-recompute-1f1b", "gpipe", "interleaved")
 INTERLEAVED = "interleaved"
 DEFAULT_CHUNKS = 2
+
+
+def finite(value: object) -> object:
+    """The value with None in place of NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [finite(entry) for entry in value]
+    return None if _is_nan(value) else value
+
+
+def write_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows as CSV on stdout; NaN is an empty cell."""
+    cells = ({name: "" if _is_nan(value) else value for name, value in row.items()} for row in rows)
+    write_csv_table(sys.stdout, tuple(rows[0]), cells)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
@@ -56,11 +79,6 @@ def _columns(text: str) -> tuple[str, ...]:
 
 def check_pipeline_options(arguments: argparse.Namespace, command: str, *further: str) -> None:
     """Check that the options describe a pipeline.
-
-    Args:
-        arguments: The parsed arguments.
-        command: The command, for errors.
-        further: Names of further required arguments.
 
     Raises:
         UsageError: An option is missing, or options exclude each other.

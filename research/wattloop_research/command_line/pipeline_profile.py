@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wattloop.errors import InputError, UsageError
@@ -19,6 +20,24 @@ PROFILE_EXAMPLE = """\
 # The clocks that these GPUs support, in MHz: highest, lowest, step.
 GPU_CLOCKS = {"A40": (1740, 210, 15), "A100": (1410, 210, 15)}
 AUTOMATIC = "auto"
+
+
+def lowest_useful_clock(measurements: Iterable[ClockMeasurement], blocking_power_watts: float = 0.0) -> int:
+    """The lowest clock at which some instruction has its least energy; 0 if no energy is known.
+
+    A lower clock takes longer and saves nothing, for any instruction of any rank. A rank that would wait otherwise
+    saves the blocking power meanwhile, so e − P·t counts where P is known.
+
+    Args:
+        measurements: Time and energy of each instruction at each clock.
+        blocking_power_watts: Power of a GPU that waits; 0: the energy alone counts.
+    """
+    least: dict[tuple[str, int, str], list[tuple[float, int]]] = defaultdict(list)
+    for each in measurements:
+        if each.energy_joules is not None:
+            effective = each.energy_joules - blocking_power_watts * each.time_seconds
+            least[each.rank, each.stage, each.instruction].append((effective, -each.frequency_megahertz))
+    return min((-min(found)[1] for found in least.values()), default=0)
 
 
 def configure_profile(parser: argparse.ArgumentParser) -> None:
@@ -114,8 +133,6 @@ def check_profile(arguments: argparse.Namespace) -> None:
 
 def profile(arguments: argparse.Namespace) -> int:
     """Execute ``wattloop pipeline profile``."""
-    from wattloop_research.frequency.lowest_clock import lowest_useful_clock
-
     measured = _measured(arguments)
     lowest = arguments.lowest_clock
     if lowest == AUTOMATIC:

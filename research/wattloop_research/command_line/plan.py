@@ -6,13 +6,20 @@ import argparse
 import json
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
-from wattloop.errors import UsageError
+from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.files.reading import read_text
+from wattloop.pipeline.rank_plan_file import MAX_FILE_BYTES, PLAN_FILE
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
-from wattloop_research.command_line.pipeline_options import add_pipeline_options, check_pipeline_options, read_problem
-from wattloop_research.command_line.row_output import write_rows
+from wattloop_research.command_line.pipeline_options import (
+    add_pipeline_options,
+    check_pipeline_options,
+    read_problem,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from wattloop_research.frequency.files.result import PlannedResult
@@ -173,14 +180,36 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "evaluate":
         return _evaluate(arguments)
     if arguments.action == "sample":
-        from wattloop_research.frequency.files.sampled_plans import sample_plans
-
-        sampled, found = sample_plans(arguments.source, arguments.target, arguments.distance)
-        sys.stderr.write(f"{sampled} of {found} plans in {arguments.target}\n")
-        return 0
+        return _sample(arguments)
     from wattloop_research.command_line.plan_folder import write_plan_folder
 
     return write_plan_folder(arguments)
+
+
+def _sample(arguments: argparse.Namespace) -> int:
+    """Copy every plan at the distance, from the first one on, and the last one."""
+    source, target = Path(arguments.source), Path(arguments.target)
+    try:
+        numbered = {int(match[1]): file for file in source.iterdir() if (match := PLAN_FILE.fullmatch(file.name))}
+    except OSError as error:
+        raise OperationError(f"{arguments.source}: cannot read: {error.strerror}; name a folder of plans") from error
+    if not numbered:
+        raise InputError(arguments.source, "no plan", "files freqs_pipeline_N.py, as wattloop plan writes them")
+    files = [numbered[number] for number in sorted(numbered)]
+    chosen = files[:: arguments.distance]
+    if chosen[-1] != files[-1]:
+        chosen.append(files[-1])
+    texts = {file.name: read_text(file, MAX_FILE_BYTES, "a plan file") for file in chosen}
+    try:
+        target.mkdir(parents=True)
+        for name, text in texts.items():
+            (target / name).write_text(text, encoding="utf-8", newline="")
+    except FileExistsError as error:
+        raise UsageError(f"{arguments.target}: found a file or folder, expected none; name a new folder") from error
+    except OSError as error:
+        raise OperationError(f"{arguments.target}: cannot write: {error.strerror}; name a writable folder") from error
+    sys.stderr.write(f"{len(chosen)} of {len(files)} plans in {arguments.target}\n")
+    return 0
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

@@ -93,7 +93,10 @@ def _write(
         max_clocks = max_frequency(problem)
         write_stragglers(folder, problem, realised, max_clocks)
         archive = archive_of(problem, planning, max_clocks, schedule=schedule, gpu_product=product)
-        _write_archive(folder, archive)
+        try:
+            (folder / ARCHIVE).write_bytes(write_within(archive, MAX_COMPRESSED_BYTES)[1])
+        except InputError as error:
+            print_message(f"no archive of the plans was written: {error}")
         if arguments.manifest is not None:
             _write_manifest(arguments, folder, archive)
         if arguments.baselines:
@@ -129,16 +132,7 @@ def _gpu_product(arguments: argparse.Namespace) -> str:
         raise UsageError(str(error)) from error
 
 
-def _write_archive(folder: Path, archive: PlanArchive) -> None:
-    """``plans.json.gz``; a message if the plans do not fit into one."""
-    try:
-        (folder / ARCHIVE).write_bytes(write_within(archive, MAX_COMPRESSED_BYTES)[1])
-    except InputError as error:
-        print_message(f"no archive of the plans was written: {error}")
-
-
 def _write_manifest(arguments: argparse.Namespace, folder: Path, archive: PlanArchive) -> None:
-    """``frequencyplan.json``, and a message of how to apply it."""
     held, data = write_within(archive, MAX_MANIFEST_BYTES)
     spec = {"gpuProduct": archive.gpu_product} if archive.gpu_product else {}
     document = {

@@ -13,7 +13,6 @@ from wattloop.files.csv_table import write_csv_table
 from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.configuration import (
     MAX_CONFIGURATIONS,
-    Configuration,
     ConfigurationSpace,
     Parameter,
 )
@@ -179,7 +178,7 @@ def _replay_history(arguments: argparse.Namespace) -> int:
     from wattloop_planner.bandit.policy import DecisionContext
     from wattloop_planner.bandit.zeus_policy import ZeusPolicy
     from wattloop_research.command_line.replayed_steps import replayed_steps
-    from wattloop_research.plots.posterior_figure import write_posterior_plot
+    from wattloop_research.policy_figures import write_posterior_plot
     from wattloop_research.simulation.policies import policy_named
     from wattloop_research.simulation.replayed_history import read_replayed_history
 
@@ -190,9 +189,13 @@ def _replay_history(arguments: argparse.Namespace) -> int:
     context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
     columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
     steps = list(replayed_steps(policy, context, history, arguments.seed))
+    rows: list[tuple[object, ...]] = []
     with open_atomic(arguments.output) as stream:
-        drawn = (_cells(step.drawn, len(columns)) for step in steps)
-        rows = ((step.step, step.stage, step.decided, *cells) for step, cells in zip(steps, drawn, strict=True))
+        for step in steps:
+            drawn: tuple[object, ...] = (None, *[""] * len(columns))
+            if step.drawn is not None:
+                drawn = (step.drawn.batch_size, *(value for _, value in step.drawn.parameters))
+            rows.append((step.step, step.stage, step.decided, *drawn))
         write_csv_table(stream, ("step", "stage", "decided", "drawn", *columns), rows)
     if arguments.arms:
         with open_atomic(arguments.arms) as stream:
@@ -205,12 +208,6 @@ def _replay_history(arguments: argparse.Namespace) -> int:
             arguments.picture, f"What the policy {arguments.policy} expects before each recurrence", panels
         )
     return 0
-
-
-def _cells(drawn: Configuration | None, parameters: int) -> tuple[object, ...]:
-    if drawn is None:
-        return (None, *[""] * parameters)
-    return (drawn.batch_size, *(value for _, value in drawn.parameters))
 
 
 COMMAND = Command(

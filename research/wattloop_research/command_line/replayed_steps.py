@@ -19,7 +19,7 @@ from wattloop_planner.bandit.policy import (
 )
 from wattloop_planner.bandit.zeus_policy import MIN_OBSERVATIONS, ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_research.plots.posterior_figure import PosteriorPanel
+from wattloop_research.policy_figures import PosteriorPanel
 
 STAGES = {ChoiceKind.PRUNE: "pruning", ChoiceKind.TRIAL: "trial"}
 
@@ -30,11 +30,8 @@ class Step:
 
     Attributes:
         step: Index of the step, from 0.
-        stage: Pruning, sampling or trial.
         decided: The batch size, if it is not drawn at random.
         drawn: The configuration drawn with the seed; None if no arm is left.
-        arms: Rows of the arms file.
-        panel: Panel of the figure.
     """
 
     step: int

@@ -15,8 +15,9 @@ from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_research.command_line.arriving_recurrences import (
     add_arrival_options,
+    arriving,
     check_arrival_options,
-    run_arrivals,
+    print_totals,
 )
 from wattloop_research.command_line.assigned_workloads import add_assign_action, assign
 from wattloop_research.simulation.simulation_options import (
@@ -29,7 +30,7 @@ from wattloop_research.simulation.simulation_options import (
 )
 
 if TYPE_CHECKING:
-    from wattloop_research.simulation.tasks import Task, TaskResult
+    from wattloop_research.simulation.tasks import TaskGroup, TaskResult
 
 OUTPUT = "CSV: one row per attempt; - for stdout"
 MAX_LINE_CHARACTERS = 79
@@ -80,69 +81,69 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "assign":
         return assign(arguments)
     from wattloop_research.simulation.attempt_rows import write_attempts
-    from wattloop_research.simulation.tasks import TraceFiles, tasks_of
+    from wattloop_research.simulation.tasks import TraceFiles, in_sequence, tasks_of
 
     given = {name: getattr(arguments, name) for name in OPTIONS}
     jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
-    if arguments.arrivals is not None:
-        return run_arrivals(arguments, jobs)
-    files = TraceFiles()
-    tasks = [task for options in jobs for task in tasks_of(options, files)]
-    results = _with_progress(tasks)
+    arrive = arguments.arrivals is not None
+    if arrive:
+        groups = arriving(arguments, jobs)
+    else:
+        files = TraceFiles()
+        groups = [in_sequence(task) for options in jobs for task in tasks_of(options, files)]
+    results = _with_progress(groups)
     with open_atomic(arguments.output) as stream:
-        write_attempts(
-            stream,
-            (
-                (task.options, task.seed, attempt)
-                for task, result in zip(tasks, results, strict=True)
-                for attempt in result.attempts
-            ),
-        )
+        attempts = ((each.task.options, each.task.seed, attempt) for each in results for attempt in each.attempts)
+        write_attempts(stream, attempts, with_times=arrive)
     if arguments.picture:
-        _draw_regret(arguments.picture, tasks, results)
-    _print_summaries(tasks, results)
+        _draw_regret(arguments.picture, results)
+    if arrive:
+        print_totals(jobs, results)
+    else:
+        _print_summaries(results)
     return 0
 
 
-def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
-    from wattloop_research.simulation.tasks import run_tasks
+def _with_progress(groups: Sequence[TaskGroup]) -> list[TaskResult]:
+    from wattloop_research.simulation.tasks import run_groups
 
     if not sys.stderr.isatty():
-        return run_tasks(tasks, lambda _: None)
+        return run_groups(groups, lambda _: None)
     from rich.progress import Progress
 
     with Progress(console=console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("recurrences", total=sum(task.scenario.recurrences for task in tasks))
-        return run_tasks(tasks, lambda task: progress.advance(bar, task.scenario.recurrences))
+        bar = progress.add_task("recurrences", total=sum(group.recurrences for group in groups))
+        return run_groups(groups, lambda group: progress.advance(bar, group.recurrences))
 
 
-def _draw_regret(path: str, tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
-    from wattloop_research.plots.regret import mean_curve, regret_curve, write_regret_plot
+def _draw_regret(path: str, results: Sequence[TaskResult]) -> None:
+    from wattloop_research.policy_figures import mean_curve, regret_curve, write_regret_plot
 
     curves: dict[str, list[list[float]]] = {}
-    for task, result in zip(tasks, results, strict=True):
-        if result.summary is not None:
-            curves.setdefault(task.options.policy, []).append(regret_curve(task.scenario, result.attempts))
-    jobs = len({(task.options.job, task.options.gpu) for task in tasks})
+    for each in results:
+        if each.summary is not None:
+            curve = regret_curve(each.task.scenario, each.attempts)
+            curves.setdefault(each.task.options.policy, []).append(curve)
+    jobs = len({(each.task.options.job, each.task.options.gpu) for each in results})
     title = f"Mean regret over {jobs} {'job' if jobs == 1 else 'jobs'} and their seeds"
     write_regret_plot(path, title, {policy: mean_curve(found) for policy, found in curves.items()})
 
 
-def _print_summaries(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
+def _print_summaries(results: Sequence[TaskResult]) -> None:
     from wattloop_research.simulation.simulation_summary import mean_summary
 
-    pairs = zip(tasks, results, strict=True)
-    for options, of_job in groupby(pairs, key=lambda pair: pair[0].options):
-        all_results = [(task.seed, result) for task, result in of_job]
-        summaries = [result.summary for _, result in all_results if result.summary is not None]
+    for options, of_job in groupby(results, key=lambda result: result.task.options):
+        found = list(of_job)
+        summaries = [result.summary for result in found if result.summary is not None]
         name = f"{options.job}{f' on {options.gpu}' if options.gpu else ''}, policy {options.policy}"
-        for seed, result in all_results:
+        for result in found:
             if result.failure:
                 last = result.attempts[-1].recurrence if result.attempts else 0
                 sys.stderr.write(
-                    f"{name}, seed {seed}: ended in recurrence {last} and is excluded below: {result.failure}\n"
+                    f"{name}, seed {result.task.seed}: ended in recurrence {last} and is excluded below: "
+                    f"{result.failure}\n"
                 )
-        scenario = next(task.scenario for task in tasks if task.options is options)
+        scenario = found[0].task.scenario
         targets = {scenario.target_of(recurrence) for recurrence in range(scenario.recurrences)}
         for target in sorted(targets):
             if not scenario.trace.is_reachable(target, scenario.max_epochs):

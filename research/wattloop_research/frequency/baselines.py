@@ -25,9 +25,7 @@ class Baseline:
     """One point of a baseline.
 
     Attributes:
-        method: ``max-frequency``, ``zeus-global``, ``zeus-per-stage`` or ``envpipe``.
         point: The clock in MHz that gives the point; None if the method has one point.
-        realised: Time and energy of the plan.
         settings: What EnvPipe's plan sets, per stage and in execution order; empty for other methods, whose plans are
             known by their point.
     """
@@ -41,7 +39,7 @@ class Baseline:
 def baselines(problem: Problem) -> Iterator[Baseline]:
     """All points of all baselines, method by method."""
     yield Baseline("max-frequency", None, max_frequency(problem))
-    for clock in _common_clocks(problem):
+    for clock in sorted(set.intersection(*map(set, problem.measured)), reverse=True):
         yield Baseline("zeus-global", clock, _realised(problem, [measured[clock] for measured in problem.measured]))
     yield from _zeus_per_stage(problem)
     yield envpipe(problem)
@@ -50,11 +48,6 @@ def baselines(problem: Problem) -> Iterator[Baseline]:
 def max_frequency(problem: Problem) -> Realised:
     """Time and energy with every operation at its highest clock, which need not be the fastest."""
     return _realised(problem, [measured[max(measured)] for measured in problem.measured])
-
-
-def _common_clocks(problem: Problem) -> list[int]:
-    clocks = set.intersection(*(set(measured) for measured in problem.measured))
-    return sorted(clocks, reverse=True)
 
 
 def _zeus_per_stage(problem: Problem) -> Iterator[Baseline]:

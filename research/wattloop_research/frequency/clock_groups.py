@@ -36,7 +36,6 @@ class GroupedPlan:
     Attributes:
         rows: Clocks in MHz, or settings, per stage and in execution order.
         min_group_seconds: Minimum time between two changes of a stage's clock; 0 for the plan as given.
-        emulation: The plan under the conditions.
     """
 
     rows: Rows
@@ -49,7 +48,6 @@ class Grouping:
     """What a search for groups found.
 
     Attributes:
-        planned: The plan as given.
         without_latency: Its emulation with clock changes that take effect at once.
         best: The plan as given or with groups, whichever is better.
     """

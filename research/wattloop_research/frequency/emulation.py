@@ -33,8 +33,6 @@ class Conditions:
         noise: Standard deviation of the logarithm of each operation's time; its energy varies in proportion.
         slow_stages: Factors by which stages are slower than profiled, by stage.
         straggler_seconds: Time of an iteration of another pipeline, for which this one waits; 0 for none.
-        iterations: Number of iterations.
-        seed: Seed of the noise.
     """
 
     clock_latency_seconds: float = 0.0
@@ -174,7 +172,8 @@ class _StageClock:
         index = self._next
         self._next = (index + 1) % len(self._planned)
         following = self._planned[self._next].frequency_megahertz
-        self._advance(start)
+        while self._changes and self._changes[0][0] <= start:
+            self._clock = self._changes.pop(0)[1]
         end, joules, late = self._progress(index, start, factor, self._changes)
         if following != self._requested:
             planned_end = start + self._planned[index].time_seconds
@@ -190,10 +189,6 @@ class _StageClock:
         begins = under_way[0][0] if under_way else now
         self._changes = [change for change in self._changes if change[0] <= now] + under_way
         self._changes.append((begins + self._latency, clock))
-
-    def _advance(self, now: float) -> None:
-        while self._changes and self._changes[0][0] <= now:
-            self._clock = self._changes.pop(0)[1]
 
     def _progress(
         self, index: int, start: float, factor: float, changes: Sequence[tuple[float, int]]

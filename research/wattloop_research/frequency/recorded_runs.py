@@ -26,7 +26,6 @@ class RankRecord:
     """What one rank reported.
 
     Attributes:
-        rank: Number of the rank.
         iteration_seconds: Time of each iteration, shape (iterations,).
         iteration_joules: Energy of each iteration, shape (iterations,).
         instruction_seconds: Times of the repetitions in each iteration, by instruction.
@@ -63,7 +62,6 @@ class InstructionMean:
     """Mean of one repetition of an instruction over ranks and iterations.
 
     Attributes:
-        time_seconds: Mean time.
         energy_joules: Mean energy; NaN if no rank recorded it.
     """
 
@@ -76,14 +74,10 @@ class RunSummary:
     """Time and energy of an iteration of one run.
 
     Attributes:
-        number: Number of the run.
-        iterations: Number of iterations that count.
-        ranks: Number of ranks.
         time_seconds: Mean over iterations of the maximum over ranks.
         time_error_seconds: Standard error of this mean; NaN for one iteration.
         energy_joules: Mean over iterations of the sum over ranks.
         energy_error_joules: Standard error of this mean; NaN for one iteration.
-        instructions: Mean of each instruction.
     """
 
     number: int
@@ -111,10 +105,6 @@ class RunSummary:
 
 def run_summary(run: RecordedRun, warm_up_iterations: int = DEFAULT_WARM_UP_ITERATIONS) -> RunSummary:
     """Time and energy of an iteration of a run.
-
-    Args:
-        run: The run.
-        warm_up_iterations: Number of first iterations to exclude.
 
     Raises:
         UsageError: No iteration remains.

@@ -12,7 +12,6 @@ from typing import IO
 from wattloop.errors import InputError
 from wattloop.files.csv_table import Row, read_table, write_csv_table
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
-from wattloop_research.simulation.overlapping_recurrences import TimedAttempt
 from wattloop_research.simulation.simulation_options import JobOptions
 from wattloop_research.simulation.simulator import SimulatedAttempt
 from wattloop_research.simulation.traces import parameters_of_row
@@ -45,7 +44,6 @@ COLUMNS = (
 COLUMNS_NOT_READ = {"default_batch_size", "policy", "power_limit_watts", "run", "decision"}
 UNKNOWN_GPU = "(another GPU model)"
 TIME_COLUMNS = ("start_seconds", "end_seconds", "in_flight")
-Cells = tuple[object, ...]
 
 
 def number(value: float | None) -> str:
@@ -86,35 +84,29 @@ def cells(options: JobOptions, seed: int, simulated: SimulatedAttempt) -> tuple[
     )
 
 
-def write_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt]]) -> None:
+def write_attempts(
+    stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt]], *, with_times: bool = False
+) -> None:
     """Write the header and one row per attempt, sorted by job, seed, recurrence and attempt.
 
     Each parameter that a job chooses has a column ``param:NAME``, after the others.
+
+    Args:
+        stream: Receives the text.
+        attempts: Each with the options of its job and its seed.
+        with_times: Whether `TIME_COLUMNS` are before the costs: where attempts may overlap.
     """
-    _write(stream, ((options, seed, simulated, ()) for options, seed, simulated in attempts), ())
-
-
-def write_timed_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, TimedAttempt]]) -> None:
-    """The same of attempts that may overlap, with `TIME_COLUMNS` before the costs."""
-    timed = (
-        (options, seed, each.simulated, (number(each.start_seconds), number(each.end_seconds), each.in_flight))
-        for options, seed, each in attempts
-    )
-    _write(stream, timed, TIME_COLUMNS)
-
-
-def _write(
-    stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt, Cells]], columns: tuple[str, ...]
-) -> None:
     ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))
-    names = list(dict.fromkeys(name for _, _, simulated, _ in ordered for name, _ in simulated.parameters))
+    names = list(dict.fromkeys(name for _, _, simulated in ordered for name, _ in simulated.parameters))
     place = COLUMNS.index("energy_joules")
+    columns = TIME_COLUMNS if with_times else ()
     parameters = (f"{PARAMETER_PREFIX}{name}" for name in names)
 
     def rows() -> Iterator[Sequence[object]]:
-        for options, seed, simulated, times in ordered:
-            values = dict(simulated.parameters)
-            row = cells(options, seed, simulated)
+        for options, seed, each in ordered:
+            values = dict(each.parameters)
+            row = cells(options, seed, each)
+            times = (number(each.start_seconds), number(each.end_seconds), each.in_flight) if with_times else ()
             yield (*row[:place], *times, *row[place:], *(values.get(name, "") for name in names))
 
     write_csv_table(stream, (*COLUMNS[:place], *columns, *COLUMNS[place:], *parameters), rows())

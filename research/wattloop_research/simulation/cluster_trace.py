@@ -1,13 +1,23 @@
-"""Reads the trace of a cluster: groups of trainings that recur, with their arrivals and durations."""
+"""The trace of a cluster: groups of trainings that recur, and which measured workload each of them is taken for.
+
+As Zeus does for the trace of Alibaba (NSDI '23, section 6.1): the mean durations of the groups are divided into as many
+clusters as there are workloads, by k-means, and clusters and workloads are matched in the order of their mean
+durations. In one dimension the best clusters are intervals, so they are found exactly, without random starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
+
+import numpy as np
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.csv_table import Row, read_table
+from wattloop_research.simulation.simulator import Scenario
 
 GROUP_COLUMNS = ("model", "batch_size", "gpus")
 THROUGHPUT_COLUMNS = ("gpu_model", "model", "batch_size", "gpus", "steps_per_second")
@@ -15,13 +25,7 @@ THROUGHPUT_COLUMNS = ("gpu_model", "model", "batch_size", "gpus", "steps_per_sec
 
 @dataclass(frozen=True)
 class TraceGroup:
-    """Trainings of a trace that are recurrences of one job.
-
-    Attributes:
-        name: Name of the group.
-        arrivals: Seconds, in rising order.
-        durations: Duration of each, in seconds.
-    """
+    """Trainings of a trace that are recurrences of one job."""
 
     name: str
     arrivals: tuple[float, ...]
@@ -38,8 +42,6 @@ class Throughputs:
     """Measured steps per second of trainings alone on their GPUs.
 
     Attributes:
-        source: Name of the file.
-        gpu_model: The GPU model.
         by_training: By (model, batch size) and number of GPUs.
     """
 
@@ -134,7 +136,6 @@ def read_cluster_trace(path: str, throughputs: Throughputs | None = None) -> lis
 
 
 def _training(row: Row, throughputs: Throughputs | None) -> tuple[str, float]:
-    """The name of the group, and the duration."""
     if "duration_seconds" in row.cells:
         return row.text("group"), row.number("duration_seconds", above=0)
     missing = next((column for column in (*GROUP_COLUMNS, "steps") if column not in row.cells), None)
@@ -147,3 +148,69 @@ def _training(row: Row, throughputs: Throughputs | None) -> tuple[str, float]:
         )
     parts = (row.text("model"), row.cells["batch_size"], row.text("gpus"))
     return "-".join(part for part in parts if part), row.number("steps", above=0) / throughputs.of(row)
+
+
+def clusters_of(values: Sequence[float], count: int) -> list[int]:
+    """The cluster of each value, from 0 for the smallest values: least sum of squares of the distances from the means.
+
+    Args:
+        values: At least one.
+        count: Number of clusters; fewer are used if there are fewer distinct values.
+
+    Example:
+        >>> clusters_of([1.0, 100.0, 2.0, 90.0, 9000.0], 3)
+        [0, 1, 0, 1, 2]
+    """
+    distinct = sorted(set(values))
+    weights = np.array([values.count(value) for value in distinct], dtype=float)
+    points = np.array(distinct)
+    starts = _interval_starts(points, weights, min(count, len(distinct)))
+    return [int(np.searchsorted(points[starts], value, side="right")) - 1 for value in values]
+
+
+def _interval_starts(points: np.ndarray, weights: np.ndarray, count: int) -> list[int]:
+    """Indices of the first points of the intervals, by dynamic programming over the number of intervals."""
+    number = len(points)
+    # Around the mean, so that differences of squares keep their digits.
+    centred = points - points.mean()
+    mass, first, second = (np.array([0.0, *accumulate((weights * centred**power).tolist())]) for power in (0, 1, 2))
+
+    def spread(begin: np.ndarray, end: int) -> np.ndarray:
+        moment = first[end] - first[begin]
+        return np.asarray(second[end] - second[begin] - moment**2 / (mass[end] - mass[begin]))
+
+    cost = np.array([math.inf] * (number + 1))
+    cost[0] = 0.0
+    chosen: list[list[int]] = []
+    for _ in range(count):
+        following, begins = np.full(number + 1, math.inf), [0] * (number + 1)
+        for end in range(1, number + 1):
+            totals = cost[:end] + spread(np.arange(end), end)
+            begins[end] = int(totals.argmin())
+            following[end] = totals[begins[end]]
+        cost, chosen = following, [*chosen, begins]
+    starts, end = [], number
+    for begins in reversed(chosen):
+        end = begins[end]
+        starts.append(end)
+    return starts[::-1]
+
+
+def expected_seconds(scenario: Scenario) -> float:
+    """Expected time of a recurrence with the default batch size at the highest limit; infinite if it never reaches."""
+    default = scenario.trace.default(scenario.default_batch_size)
+    epochs = scenario.trace.expected_cost_joules(
+        default.configuration, scenario.target_metric, scenario.max_epochs, default.unoptimised
+    )
+    return epochs / default.unoptimised.cost_joules * default.unoptimised.time_seconds
+
+
+def assigned_workloads(groups: Sequence[TraceGroup], seconds: Sequence[float]) -> list[int]:
+    """The index of the workload of each group.
+
+    Args:
+        groups: The groups.
+        seconds: Expected time of a recurrence of each workload.
+    """
+    order = sorted(range(len(seconds)), key=lambda index: (seconds[index], index))
+    return [order[cluster] for cluster in clusters_of([group.mean_seconds for group in groups], len(order))]

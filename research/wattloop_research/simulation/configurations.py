@@ -18,12 +18,7 @@ Curves = dict[Configuration, dict[int, MetricCurve]]
 
 @dataclass(frozen=True)
 class ParameterOption:
-    """A parameter that the policy chooses, as given in ``--parameters``.
-
-    Attributes:
-        name: Its name.
-        default: The user's own value.
-    """
+    """A parameter that the policy chooses, as given in ``--parameters``."""
 
     name: str
     default: str
@@ -54,11 +49,6 @@ def parameters_of_paths(
     source: str, options: Sequence[ParameterOption], paths: Iterable[TrainingPath]
 ) -> tuple[Parameter, ...]:
     """The parameters that a job chooses, with the values in the train file as candidates.
-
-    Args:
-        source: Name of the train file.
-        options: The parameters to choose.
-        paths: The training paths of the workload.
 
     Raises:
         InputError: A parameter has no column, or one that is not chosen has several values.

@@ -28,12 +28,8 @@ class ConfigurationTrace:
     """The trace of one configuration.
 
     Attributes:
-        configuration: The configuration.
         limit_watts: The power limit of lowest epoch cost.
-        best: An epoch at that limit.
         profiled: A profiled epoch: mean time and mean energy over the limits.
-        highest_limit_watts: The highest measured limit.
-        unoptimised: An epoch at the highest limit.
     """
 
     configuration: Configuration
@@ -49,11 +45,8 @@ class JobTrace:
     """A workload on one GPU model for one eta.
 
     Attributes:
-        workload: Dataset, network and optimizer.
-        eta: Weight of energy.
         max_power_watts: The highest limit in the power file.
         limits: Number of power limits measured for the offered sizes.
-        parameters: Further parameters that the policy chooses.
         configurations: The offered configurations, in rising order.
         paths: Training paths by target metric and configuration.
         curves: Curves of the training paths by target metric, configuration and run.
@@ -173,20 +166,18 @@ def job_trace(
         if missing is not None:
             found = f"no row of batch size {missing} for target metric {target:g} of {workload}"
             raise InputError(train.source, found, "rows of every batch size with every value", 1, "batch_size")
-    epochs = {each: _epochs_of(power, workload, each) for each in space.configurations}
+    epochs: dict[Configuration, tuple[MeasuredLimit, ...]] = {}
+    for each in space.configurations:
+        of_each = epochs_of(power.epochs[workload], each)
+        if of_each is None:
+            message = f"no row of batch size {each} of {workload}"
+            raise InputError(power.source, message, "rows of every batch size with every value", 1, "batch_size")
+        epochs[each] = of_each
     traces = tuple(_trace(each, limits, eta, power.max_power_watts) for each, limits in epochs.items())
     limits = len({m.power_limit_watts for of_configuration in epochs.values() for m in of_configuration})
     levels = {level: paths_by_configuration(of_level, chosen) for level, of_level in by_target.items()}
     curves = {target: level_curves(levels, target) for target in targets}
     return JobTrace(workload, eta, power.max_power_watts, limits, chosen, traces, paths, curves)
-
-
-def _epochs_of(power: PowerTrace, workload: TracedWorkload, configuration: Configuration) -> tuple[MeasuredLimit, ...]:
-    found = epochs_of(power.epochs[workload], configuration)
-    if found is None:
-        message = f"no row of batch size {configuration} of {workload}"
-        raise InputError(power.source, message, "rows of every batch size with every value", 1, "batch_size")
-    return found
 
 
 def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, power: PowerTrace) -> None:

@@ -1,9 +1,8 @@
-"""Simulates recurring jobs whose recurrences arrive at given times, and may overlap.
+"""Simulates recurring jobs whose recurrences follow each other, or arrive at given times and may overlap.
 
 Time advances from event to event. A decision uses what has ended by then: an attempt becomes an observation when it
 ends, and the measured power limits of a configuration are known once its profiled epoch is over. A review of a running
-attempt uses its own epochs and what was known when it began. With one attempt at a time the decisions, and every
-number, are those of `wattloop_research.simulation.simulator.simulate`.
+attempt uses its own epochs and what was known when it began.
 """
 
 from __future__ import annotations
@@ -12,15 +11,17 @@ import bisect
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.policy import NoFeasibleArmError, Policy
+from wattloop_planner.bandit.policy import NoFeasibleArmError, Policy, reviews
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation
+from wattloop_planner.observations import Observation, retargeted
 from wattloop_research.simulation.simulator import (
+    METRIC,
     Scenario,
     SimulatedAttempt,
     run_decided,
@@ -35,7 +36,6 @@ class ArrivingJob:
 
     Attributes:
         scenario: The job; it has as many recurrences as arrivals.
-        policy: Its policy.
         arrivals: Seconds, in rising order.
         known: Initial observations, of recurrences below 0.
     """
@@ -44,23 +44,6 @@ class ArrivingJob:
     policy: Policy
     arrivals: tuple[float, ...]
     known: tuple[Observation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TimedAttempt:
-    """One simulated attempt in time.
-
-    Attributes:
-        simulated: The attempt.
-        start_seconds: When it began, in the time of the arrivals.
-        end_seconds: When it ended.
-        in_flight: Other attempts of its job that ran when it was decided.
-    """
-
-    simulated: SimulatedAttempt
-    start_seconds: float
-    end_seconds: float
-    in_flight: int
 
 
 @dataclass
@@ -72,7 +55,7 @@ class ArrivalsResult:
         failure: Why no feasible arm was left, or empty; later recurrences did not run.
     """
 
-    attempts: list[TimedAttempt] = field(default_factory=list)
+    attempts: list[SimulatedAttempt] = field(default_factory=list)
     failure: str = ""
 
 
@@ -106,6 +89,16 @@ class _JobState:
         self.profiles: set[Configuration] = set()
         self.running: list[Configuration] = []
         self.result = ArrivalsResult()
+
+    def switch_target(self) -> None:
+        """Let the attempts so far say of the other target what they do, as the operator passes it."""
+        scenario = self.job.scenario
+        # Policies without a model of bounds see the attempts as they were, as in the published simulations.
+        if scenario.with_curves and reviews(self.job.policy) and scenario.switch_at is not None:
+            target = RunTarget(METRIC, scenario.target_of(scenario.switch_at))
+            self.observations = [
+                retargeted(each, target) or replace(each, curve=None, other_target=True) for each in self.observations
+            ]
 
     def learn(self, simulated: SimulatedAttempt, curve: MetricCurve | None) -> None:
         """Add an attempt that has ended."""
@@ -165,16 +158,20 @@ class _Clock:
         """Decide and begin an attempt; returns False if no feasible arm is left."""
         state = self.states[job]
         scenario = state.job.scenario
+        if attempt == 0 and recurrence == scenario.switch_at:
+            state.switch_target()
         context = simulated_context(
             scenario, recurrence, attempt, tuple(state.observations), self._seed, running=tuple(state.running)
         )
         try:
-            simulated, curve = run_decided(scenario, state.job.policy, context, state.profiles, self._seed)
+            simulated, curve = run_decided(
+                scenario, state.job.policy, context, state.profiles, self._seed, start_seconds=seconds
+            )
         except NoFeasibleArmError as error:
             state.result.failure = str(error)
             return False
-        end = seconds + simulated.result.time_seconds
-        state.result.attempts.append(TimedAttempt(simulated, seconds, end, len(state.running)))
+        end = simulated.end_seconds
+        state.result.attempts.append(simulated)
         state.running.append(simulated.configuration)
         if simulated.completes_profile:
             profiled = scenario.trace.by_configuration[simulated.configuration].profiled
@@ -215,3 +212,23 @@ def simulate_arrivals(jobs: Sequence[ArrivingJob], seed: int, slots: int | None 
     clock = _Clock(jobs, seed, slots)
     clock.run()
     return [state.result for state in clock.states]
+
+
+def simulate(
+    scenario: Scenario, policy: Policy, seed: int, known: tuple[Observation, ...] = ()
+) -> list[SimulatedAttempt]:
+    """Run all recurrences of a job, one after the other.
+
+    Args:
+        scenario: The job.
+        policy: The policy.
+        seed: Seed of the training paths, which all policies and GPU models share, and of the policy.
+        known: Initial observations, of recurrences below 0.
+
+    Raises:
+        NoFeasibleArmError: The policy has pruned every batch size.
+    """
+    (result,) = simulate_arrivals([ArrivingJob(scenario, policy, (0.0,) * scenario.recurrences, known)], seed, slots=1)
+    if result.failure:
+        raise NoFeasibleArmError(result.failure)
+    return result.attempts

@@ -58,23 +58,17 @@ def map_in_processes(
             futures[future] = part
             future.add_done_callback(finished.put)
         for _ in range(len(futures)):
-            future = _next(finished)
-            future.result()
-            for item in futures[future]:
+            ended = finished.get()
+            interruption.raise_if_requested()
+            assert ended is not None, "only a request wakes the queue without a result"
+            ended.result()
+            for item in futures[ended]:
                 on_done(item)
         return [result for future in futures for result in future.result()]
 
 
 def _call_each(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     return [call(item) for item in items]
-
-
-def _next(finished: queue.SimpleQueue[Future[list[Result]] | None]) -> Future[list[Result]]:
-    while True:
-        future = finished.get()
-        interruption.raise_if_requested()
-        if future is not None:
-            return future
 
 
 @contextmanager

@@ -25,13 +25,7 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Energy, time and cost of one epoch, spent evenly over it.
-
-    Attributes:
-        energy_joules: Energy of all GPUs.
-        time_seconds: Duration.
-        cost_joules: Cost, computed from energy and time.
-    """
+    """Energy, time and cost of one epoch, spent evenly over it."""
 
     energy_joules: float
     time_seconds: float
@@ -43,11 +37,7 @@ class AttemptResult:
     """How an attempt ended.
 
     Attributes:
-        outcome: Reached, stopped or exhausted.
         epochs: Epochs run; fractional if the attempt stopped within an epoch.
-        energy_joules: Energy of all GPUs.
-        time_seconds: Duration.
-        cost_joules: Cost, computed from energy and time.
     """
 
     outcome: Outcome
@@ -87,7 +77,10 @@ cost_joules=25.0)
     end = float(target_epoch) if target_epoch is not None and reaches else float(max_epochs)
     outcome = Outcome.REACHED if reaches else Outcome.EXHAUSTED
     if stop_cost_joules is not None:
-        stopped_after = _epochs_at(stop_cost_joules, first.cost_joules, later.cost_joules)
+        # The epochs after which the attempt has cost this much.
+        stopped_after = max(stop_cost_joules, 0.0) / first.cost_joules
+        if stop_cost_joules > first.cost_joules:
+            stopped_after = 1.0 + (stop_cost_joules - first.cost_joules) / later.cost_joules
         if stop is Stop.EPOCH_END:
             stopped_after = float(math.ceil(stopped_after - ROUNDING_EPOCHS))
         if stopped_after < end - ROUNDING_EPOCHS:
@@ -100,10 +93,3 @@ cost_joules=25.0)
         profiled * first.time_seconds + rest * later.time_seconds,
         profiled * first.cost_joules + rest * later.cost_joules,
     )
-
-
-def _epochs_at(cost_joules: float, first: float, later: float) -> float:
-    """Epochs after which the attempt has cost this much."""
-    if cost_joules <= first:
-        return max(cost_joules, 0.0) / first
-    return 1.0 + (cost_joules - first) / later

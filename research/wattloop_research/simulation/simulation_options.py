@@ -20,31 +20,7 @@ MAX_RECURRENCES = 1_000_000
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of one job.
-
-    Attributes:
-        job: Name of the job, copied to the output.
-        gpu: Name of the GPU model, copied to the output.
-        train: File with epochs to each target.
-        power: File with time and power of an epoch at each limit.
-        dataset: Dataset of the workload.
-        network: Network of the workload.
-        optimizer: Optimizer of the workload.
-        target_metric: The target.
-        max_epochs: Maximum number of epochs of an attempt.
-        default_batch_size: The user's own choice.
-        eta: Weight of energy.
-        policy: Name of the policy.
-        recurrences: Number of recurrences; None: 2·|B|·|P|.
-        seeds: Seeds, in rising order.
-        window: Number of observations that the policy uses; None: the policy's default.
-        stop: Where an attempt ends that has become too expensive.
-        switch_at: First recurrence with the other target.
-        switch_target_metric: The other target.
-        history: Output of an earlier simulation, as initial observations.
-        parameters: Further parameters that the policy chooses.
-        curves: Whether the policy sees the curves of the training paths.
-    """
+    """The options of one job, as `OPTIONS` describes them; None for what is not given."""
 
     job: str
     gpu: str
@@ -125,9 +101,7 @@ class SimulationOption:
 
     Attributes:
         parse: Converts text to a value; raises ValueError.
-        expected: Description of valid text, for messages.
         default: Text used if the option is absent; None: the option is required.
-        meaning: Text for --help.
     """
 
     parse: Callable[[str], object]

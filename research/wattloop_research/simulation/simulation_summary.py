@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 from wattloop_planner.observations import Outcome
 from wattloop_research.simulation.simulator import Scenario, SimulatedAttempt
@@ -19,7 +20,6 @@ class SeedSummary:
         first_20: Cost of the first 20 recurrences, divided by the expected cost of the best fixed choice,
             retries included.
         first_50: The same for the first 50 recurrences.
-        overall: The same for all recurrences.
         last_five: The same for the last five recurrences.
         max_loss: Largest cumulative cost above policy `default` on the same seed, in expected recurrences
             of policy `default`.
@@ -42,10 +42,7 @@ def summarise(
     """Summarise one seed, compared with policy `default` on the same seed."""
     costs = costs_by_recurrence(scenario.recurrences, attempts)
     default_costs = costs_by_recurrence(scenario.recurrences, default_attempts)
-    best = [
-        scenario.trace.best_fixed_cost_joules(scenario.target_of(i), scenario.max_epochs)
-        for i in range(scenario.recurrences)
-    ]
+    best = best_fixed_costs(scenario)
     losses = accumulate(cost - default for cost, default in zip(costs, default_costs, strict=True))
     reached = {each.recurrence for each in attempts if each.result.outcome is Outcome.REACHED}
     return SeedSummary(
@@ -59,6 +56,13 @@ def summarise(
     )
 
 
+def best_fixed_costs(scenario: Scenario) -> list[float]:
+    """Expected cost of each recurrence with the best fixed choice for its target, in joules."""
+    targets = [scenario.target_of(recurrence) for recurrence in range(scenario.recurrences)]
+    best = {target: scenario.trace.best_fixed_cost_joules(target, scenario.max_epochs) for target in set(targets)}
+    return [best[target] for target in targets]
+
+
 def costs_by_recurrence(recurrences: int, attempts: Sequence[SimulatedAttempt]) -> list[float]:
     """Cost of each recurrence over all its attempts, in joules."""
     costs = [0.0] * recurrences
@@ -69,15 +73,10 @@ def costs_by_recurrence(recurrences: int, attempts: Sequence[SimulatedAttempt]) 
 
 def mean_summary(summaries: Sequence[SeedSummary]) -> SeedSummary:
     """Means over the seeds; the sum of dead recurrences."""
-    return SeedSummary(
-        first_20=fmean(s.first_20 for s in summaries),
-        first_50=fmean(s.first_50 for s in summaries),
-        overall=fmean(s.overall for s in summaries),
-        last_five=fmean(s.last_five for s in summaries),
-        max_loss=fmean(s.max_loss for s in summaries),
-        against_default=fmean(s.against_default for s in summaries),
-        dead=sum(s.dead for s in summaries),
-    )
+    means: dict[str, Any] = {
+        name: fmean(getattr(each, name) for each in summaries) for name in SeedSummary.__dataclass_fields__
+    }
+    return SeedSummary(**{**means, "dead": sum(each.dead for each in summaries)})
 
 
 def _default_cost_joules(scenario: Scenario, default_costs: Sequence[float]) -> float:

@@ -1,10 +1,10 @@
-"""Simulates the recurrences of one job under one policy on measured traces."""
+"""One attempt of a simulated job: what the policy knows, what it runs, and what that teaches."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Set
+from dataclasses import dataclass
 from itertools import count
 
 from wattloop.wire.environment import RunTarget
@@ -18,7 +18,7 @@ from wattloop_planner.bandit.policy import (
     reviews,
 )
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, Outcome, ParameterValues, retargeted
+from wattloop_planner.observations import Observation, Outcome, ParameterValues
 from wattloop_research.simulation.job_trace import ConfigurationTrace, JobTrace
 from wattloop_research.simulation.simulated_attempt import AttemptResult, Epoch, Stop, run_attempt
 from wattloop_research.simulation.traces import TrainingPath
@@ -33,16 +33,10 @@ class Scenario:
     """A simulated job, without the policy.
 
     Attributes:
-        job: Name of the job.
         gpu: Name of the GPU model, or empty.
-        trace: The job's measured traces.
-        target_metric: The target at the start.
         max_epochs: Maximum number of epochs of an attempt.
-        default_batch_size: The user's own choice.
-        recurrences: Number of recurrences to simulate.
         stop: Where an attempt ends that has become too expensive.
         switch_at: First recurrence with the other target; None: never.
-        switch_target_metric: The other target.
         optimise_power: Whether power limits are profiled and chosen; if not, the highest limit is used.
         with_curves: Whether the policy sees the curves of the training paths.
     """
@@ -74,16 +68,15 @@ class SimulatedAttempt:
     Attributes:
         recurrence: From 0.
         attempt: Within the recurrence, from 0.
-        target_metric: The target of the recurrence.
         batch_size: The batch size that the policy chose.
         power_limit_watts: The power limit; after a profiled epoch, the chosen one. None if the profiled
             epoch did not finish.
-        run: The training path drawn.
         profiled: Whether the first epoch was profiled.
-        result: Outcome, energy, time and cost.
         decision: Why the policy chose the batch size.
         last_attempt: Whether the policy ends the recurrence with this attempt, even without the target.
         parameters: The values of further parameters that the policy chose.
+        start_seconds: When it began, in the time of the arrivals.
+        in_flight: Other attempts of its job that ran when it was decided.
     """
 
     recurrence: int
@@ -97,6 +90,13 @@ class SimulatedAttempt:
     decision: ChoiceKind
     last_attempt: bool = False
     parameters: ParameterValues = ()
+    start_seconds: float = 0.0
+    in_flight: int = 0
+
+    @property
+    def end_seconds(self) -> float:
+        """When it ended, in the time of the arrivals."""
+        return self.start_seconds + self.result.time_seconds
 
     @property
     def configuration(self) -> Configuration:
@@ -113,49 +113,6 @@ class SimulatedAttempt:
         """Whether it reached the target, or the policy gives up, or it is the last attempt that a recurrence has."""
         last = self.last_attempt or self.attempt + 1 == MAX_ATTEMPTS
         return last or self.result.outcome is Outcome.REACHED
-
-
-def simulate(
-    scenario: Scenario, policy: Policy, seed: int, known: tuple[Observation, ...] = ()
-) -> Iterator[SimulatedAttempt]:
-    """Run all recurrences of a job, attempt by attempt.
-
-    Args:
-        scenario: The job.
-        policy: The policy.
-        seed: Seed of the training paths, which all policies and GPU models share, and of the policy.
-        known: Initial observations, of recurrences below 0.
-
-    Yields:
-        The attempts, in order.
-
-    Raises:
-        NoFeasibleArmError: The policy has pruned every batch size.
-    """
-    observations = list(known)
-    profiles: set[Configuration] = set()
-    for recurrence in range(scenario.recurrences):
-        # Policies without a model of bounds see the attempts as they were, as in the published simulations.
-        if recurrence == scenario.switch_at and scenario.with_curves and reviews(policy):
-            observations = _at_other_target(scenario, observations)
-        for attempt in range(MAX_ATTEMPTS):
-            context = simulated_context(scenario, recurrence, attempt, tuple(observations), seed)
-            simulated, curve = run_decided(scenario, policy, context, profiles, seed)
-            yield simulated
-            if simulated.completes_profile:
-                profiles.add(simulated.configuration)
-            observations.append(
-                simulated_observation(scenario, simulated, curve, profile_known=simulated.configuration in profiles)
-            )
-            if simulated.ends_recurrence:
-                break
-
-
-def _at_other_target(scenario: Scenario, observations: list[Observation]) -> list[Observation]:
-    """What the attempts before a switch of the target say of the other target, as the operator passes it."""
-    assert scenario.switch_at is not None
-    target = RunTarget(METRIC, scenario.target_of(scenario.switch_at))
-    return [retargeted(each, target) or replace(each, curve=None, other_target=True) for each in observations]
 
 
 def draw_path(
@@ -204,7 +161,13 @@ def simulated_context(
 
 
 def run_decided(
-    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: Set[Configuration], seed: int
+    scenario: Scenario,
+    policy: Policy,
+    context: DecisionContext,
+    profiles: Set[Configuration],
+    seed: int,
+    *,
+    start_seconds: float,
 ) -> tuple[SimulatedAttempt, MetricCurve | None]:
     """Let the policy decide, and run the attempt.
 
@@ -214,6 +177,7 @@ def run_decided(
         context: What the policy knows when the attempt begins.
         profiles: The configurations whose power limits are measured by then.
         seed: Seed of the simulation.
+        start_seconds: When it begins.
 
     Returns:
         The attempt, and its curve over the epochs run.
@@ -239,7 +203,9 @@ def run_decided(
         )
 
     result = run_until(decision.stop_cost_joules)
-    curve = _curve(scenario, target, chosen.configuration, path)
+    # The whole curve: a policy must see it only up to the epochs run.
+    curves = scenario.trace.curves[target] if scenario.with_curves else {}
+    curve = curves.get(chosen.configuration, {}).get(path.run)
     if decision.stop_cost_joules is not None and reviews(policy):
         for epoch in count(1):
             if result.epochs <= epoch:
@@ -248,25 +214,25 @@ def run_decided(
             revised = policy.review(context, decision, partial)
             paid = first.cost_joules + (epoch - 1) * later.cost_joules
             result = run_until(None if revised is None else max(revised, paid))
+    limit_watts: float | None = chosen.highest_limit_watts
+    if scenario.optimise_power:
+        limit_watts = chosen.limit_watts if not profiled or result.epochs >= 1 else None
     simulated = SimulatedAttempt(
         context.recurrence,
         context.attempt,
         target,
         decision.batch_size,
-        _power_limit(scenario, chosen, limits_known=not profiled or result.epochs >= 1),
+        limit_watts,
         path.run,
         profiled,
         result,
         decision.kind,
         decision.last_attempt,
         decision.parameters,
+        start_seconds,
+        len(context.running),
     )
     return simulated, None if curve is None else curve.before(result.epochs)
-
-
-def _curve(scenario: Scenario, target: float, configuration: Configuration, path: TrainingPath) -> MetricCurve | None:
-    """The whole curve of a training path; a policy must see it only up to the epochs run."""
-    return scenario.trace.curves[target].get(configuration, {}).get(path.run) if scenario.with_curves else None
 
 
 def _after_epochs(
@@ -284,12 +250,6 @@ def _after_epochs(
         epoch_time_seconds=chosen.best.time_seconds,
         curve=None if curve is None else curve.before(epochs),
     )
-
-
-def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, *, limits_known: bool) -> float | None:
-    if not scenario.optimise_power:
-        return chosen.highest_limit_watts
-    return chosen.limit_watts if limits_known else None
 
 
 def simulated_observation(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
-from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation
 from wattloop_research.simulation.attempt_rows import earlier_observations, read_history
 from wattloop_research.simulation.job_trace import JobTrace, check_default, job_trace
+from wattloop_research.simulation.overlapping_recurrences import ArrivalsResult, ArrivingJob, simulate_arrivals
 from wattloop_research.simulation.policies import policy_named
 from wattloop_research.simulation.process_pool import map_in_processes
 from wattloop_research.simulation.simulation_options import JobOptions
 from wattloop_research.simulation.simulation_summary import SeedSummary, summarise
-from wattloop_research.simulation.simulator import Scenario, SimulatedAttempt, simulate
+from wattloop_research.simulation.simulator import Scenario, SimulatedAttempt
 from wattloop_research.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
 
 # Below this total number of recurrences, starting processes takes longer than the simulation.
@@ -26,14 +26,7 @@ WINDOWED_POLICIES = {"thompsonSampling", "zeus"}
 
 @dataclass(frozen=True)
 class Task:
-    """One job under one seed.
-
-    Attributes:
-        options: The options of the job.
-        scenario: The job with its traces.
-        seed: The seed.
-        known: Initial observations.
-    """
+    """One job under one seed."""
 
     options: JobOptions
     scenario: Scenario
@@ -42,18 +35,55 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """The result of a task.
+class TaskGroup:
+    """Jobs that share a cluster under one seed; without a bound on what runs at once, one job.
 
     Attributes:
-        attempts: All attempts, until the end or until no feasible arm was left.
-        summary: Summary of the attempts; None if no feasible arm was left.
-        failure: Why no feasible arm was left, or empty.
+        arrivals: Seconds at which the recurrences of each arrive.
+        slots: Recurrences that can run at once; None: any number.
+        overlap: What policy zeus runs while attempts are in flight; empty if none are.
     """
 
-    attempts: list[SimulatedAttempt]
-    summary: SeedSummary | None
-    failure: str = ""
+    tasks: tuple[Task, ...]
+    arrivals: tuple[tuple[float, ...], ...]
+    slots: int | None
+    overlap: str = ""
+
+    @property
+    def recurrences(self) -> int:
+        """Number of recurrences of all jobs."""
+        return sum(len(each) for each in self.arrivals)
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One job under one seed.
+
+    Attributes:
+        default_result: Its attempts under policy `default`, on the same arrivals and slots.
+    """
+
+    task: Task
+    arrivals: tuple[float, ...]
+    result: ArrivalsResult
+    default_result: ArrivalsResult
+
+    @property
+    def attempts(self) -> list[SimulatedAttempt]:
+        """All attempts, until the end or until no feasible arm was left."""
+        return self.result.attempts
+
+    @property
+    def failure(self) -> str:
+        """Why no feasible arm was left, or empty."""
+        return self.result.failure
+
+    @cached_property
+    def summary(self) -> SeedSummary | None:
+        """Summary of the attempts; None if no feasible arm was left."""
+        if self.failure:
+            return None
+        return summarise(self.task.scenario, self.attempts, self.default_result.attempts)
 
 
 class TraceFiles:
@@ -88,10 +118,6 @@ class TraceFiles:
 def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
     """The tasks of a job, one per seed.
 
-    Args:
-        options: The options of the job.
-        files: The reader of trace files.
-
     Raises:
         InputError: A trace is invalid, or does not contain the job.
         UsageError: The default batch size is not offered.
@@ -116,49 +142,60 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
     return [Task(options, scenario, seed, earlier_observations(rows, options, seed)) for seed in options.seeds]
 
 
-def policy_settings(options: JobOptions) -> dict[str, Any]:
-    """The settings of a job's policy; arms are not described, which takes time."""
-    settings: dict[str, Any] = {"describe_arms": False} if options.policy == "thompsonSampling" else {}
-    if options.window is not None and options.policy in WINDOWED_POLICIES:
-        settings["window"] = options.window
-    return settings
+def in_sequence(task: Task) -> TaskGroup:
+    """A job whose recurrences follow each other."""
+    return TaskGroup((task,), ((0.0,) * task.scenario.recurrences,), slots=1)
 
 
-def run_task(task: Task) -> TaskResult:
-    """Simulate one job under one seed, and policy `default` for comparison."""
-    default_scenario = replace(task.scenario, optimise_power=False)
-    default_attempts = list(simulate(default_scenario, policy_named("default"), task.seed))
-    if task.options.policy == "default":
-        return TaskResult(default_attempts, summarise(task.scenario, default_attempts, default_attempts))
-    attempts: list[SimulatedAttempt] = []
-    try:
-        for attempt in simulate(
-            task.scenario, policy_named(task.options.policy, **policy_settings(task.options)), task.seed, task.known
-        ):
-            attempts.append(attempt)  # noqa: PERF402 - attempts before an error count
-    except NoFeasibleArmError as error:
-        return TaskResult(attempts, None, str(error))
-    return TaskResult(attempts, summarise(task.scenario, attempts, default_attempts))
-
-
-def run_tasks(tasks: Sequence[Task], on_done: Callable[[Task], None]) -> list[TaskResult]:
-    """Run all tasks, in worker processes if that is faster.
+def run_groups(groups: Sequence[TaskGroup], on_done: Callable[[TaskGroup], None]) -> list[TaskResult]:
+    """Run all groups, in worker processes if that is faster; the results are in the order of the groups.
 
     Args:
-        tasks: The tasks.
-        on_done: Called with each task that has finished.
-
-    Returns:
-        The results, in the order of the tasks.
+        groups: The jobs.
+        on_done: Called with each group that has finished.
 
     Raises:
         wattloop.interruption.Interrupted: The program was asked to end; the workers have ended.
     """
-    cores = min(len(os.sched_getaffinity(0)), len(tasks))
-    if cores < 2 or sum(task.scenario.recurrences for task in tasks) < MIN_RECURRENCES_FOR_PROCESSES:
-        results = []
-        for task in tasks:
-            results.append(run_task(task))
-            on_done(task)
-        return results
-    return map_in_processes(run_task, tasks, cores, on_done)
+    cores = min(len(os.sched_getaffinity(0)), len(groups))
+    if cores < 2 or sum(group.recurrences for group in groups) < MIN_RECURRENCES_FOR_PROCESSES:
+        found = []
+        for group in groups:
+            found.append(_run_group(group))
+            on_done(group)
+    else:
+        found = map_in_processes(_run_group, groups, cores, on_done)
+    return [
+        TaskResult(task, arrivals, result, default)
+        for group, results in zip(groups, found, strict=True)
+        for task, arrivals, (result, default) in zip(group.tasks, group.arrivals, results, strict=True)
+    ]
+
+
+def _run_group(group: TaskGroup) -> list[tuple[ArrivalsResult, ArrivalsResult]]:
+    """Simulate the jobs of a group, and the same jobs under policy `default` for comparison."""
+    seed, slots = group.tasks[0].seed, group.slots
+    pairs = list(zip(group.tasks, group.arrivals, strict=True))
+    default = policy_named("default")
+    of_default = [
+        ArrivingJob(replace(each.scenario, optimise_power=False), default, arrivals) for each, arrivals in pairs
+    ]
+    defaults = simulate_arrivals(of_default, seed, slots)
+    if all(each.options.policy == "default" for each in group.tasks):
+        return list(zip(defaults, defaults, strict=True))
+    jobs = [_arriving(each, arrivals, group.overlap) for each, arrivals in pairs]
+    return list(zip(simulate_arrivals(jobs, seed, slots), defaults, strict=True))
+
+
+def _arriving(task: Task, arrivals: tuple[float, ...], overlap: str) -> ArrivingJob:
+    options = task.options
+    # Arms are not described, which takes time.
+    settings: dict[str, Any] = {"describe_arms": False} if options.policy == "thompsonSampling" else {}
+    if options.window is not None and options.policy in WINDOWED_POLICIES:
+        settings["window"] = options.window
+    if options.policy == "zeus" and overlap:
+        from wattloop_planner.bandit.zeus_policy import Overlap  # noqa: PLC0415 - needs NumPy
+
+        settings["overlap"] = Overlap(overlap)
+    scenario = replace(task.scenario, optimise_power=options.policy != "default")
+    return ArrivingJob(scenario, policy_named(options.policy, **settings), arrivals, task.known)

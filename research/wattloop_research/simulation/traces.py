@@ -39,7 +39,6 @@ class TrainingPath(NamedTuple):
     Attributes:
         run: Number of the run in the trace.
         target_epoch: Epochs to the target; None if the run did not reach it.
-        line: Line in the file.
         parameters: Value of each further parameter in the file, by name.
     """
 
@@ -51,12 +50,7 @@ class TrainingPath(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainTrace:
-    """Training paths by workload, target metric and batch size, ordered by run.
-
-    Attributes:
-        source: Name of the file.
-        paths: The training paths.
-    """
+    """Training paths by workload, target metric and batch size, ordered by run."""
 
     source: str
     paths: dict[TracedWorkload, dict[float, dict[int, tuple[TrainingPath, ...]]]]
@@ -67,11 +61,6 @@ class PowerTrace:
     """One epoch at each power limit, by workload and configuration, in order of rising limits.
 
     A configuration has the parameters that the file has columns for.
-
-    Attributes:
-        source: Name of the file.
-        epochs: Time and energy of one epoch.
-        max_power_watts: The highest limit in the file.
     """
 
     source: str

@@ -16,7 +16,7 @@ from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection
 from wattloop.power.selectors import Energy, MeasuredLimit, Time
 from wattloop.power.sequential_design import Requirements
-from wattloop_research.power_profile import read_power_profile
+from wattloop_research.command_line.power import read_power_profile
 
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
 LIMITS = (400.0, 300.0, 200.0, 100.0)

@@ -8,7 +8,7 @@ import pytest
 from support.synthetic_jobs import KINDS, synthetic_scenario
 from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
-from wattloop_research.simulation.simulator import simulate
+from wattloop_research.simulation.overlapping_recurrences import simulate
 
 JOBS_PER_KIND = 15
 MISLEADING_FIRST = sorted(KINDS, key=lambda kind: kind not in {"falls", "rises with epochs, not progress"})

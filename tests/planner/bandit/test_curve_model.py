@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
+from wattloop_planner.bandit import feasible_arms
 from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, AttemptEpochs, CurveModel, CurvePrediction
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -137,14 +139,14 @@ def partial(epochs: int, seen: MetricCurve | None) -> PartialObservation:
     return PartialObservation(64, epochs, 100.0 * epochs, epochs, 300.0, 100.0, 1.0, seen)
 
 
-def review(seen: MetricCurve | None, decision: Decision = TRIAL, **settings: bool) -> float | None:
-    return ThompsonSamplingPolicy(**settings).review(CONTEXT, decision, partial(15, seen))  # type: ignore[arg-type]
+def review(seen: MetricCurve | None, decision: Decision = TRIAL) -> float | None:
+    return ThompsonSamplingPolicy().review(CONTEXT, decision, partial(15, seen))
 
 
 def test_a_trial_is_stopped_when_its_curve_shows_that_it_takes_too_long() -> None:
     paid = 0.5 * 100 * 15 + 0.5 * 300 * 15
     assert review(curve(40, seen=15)) == pytest.approx(paid)
-    for going_on in (review(curve(20, seen=15)), review(None), review(curve(40, seen=15), use_curves=False)):
+    for going_on in (review(curve(20, seen=15)), review(None)):
         assert going_on is not None
         assert going_on > paid
 
@@ -192,8 +194,9 @@ def test_any_curve_gives_a_finite_decision_and_review(
         for i, (size, outcome, found) in enumerate(runs)
     )
     context = replace(CONTEXT, recurrence=len(runs), observations=(observed(0, 16, 20), *history))
-    policy = ThompsonSamplingPolicy(crash_budget=99)
-    for arm in policy.decide(context).arms:
-        assert arm.mean_cost_joules is None or 0 <= arm.mean_cost_joules < math.inf
-    stop = policy.review(context, TRIAL, partial(7, MetricCurve.from_points(points)))
+    policy = ThompsonSamplingPolicy()
+    with mock.patch.object(feasible_arms, "CRASH_BUDGET", 99):
+        for arm in policy.decide(context).arms:
+            assert arm.mean_cost_joules is None or 0 <= arm.mean_cost_joules < math.inf
+        stop = policy.review(context, TRIAL, partial(7, MetricCurve.from_points(points)))
     assert stop is None or 0 <= stop < math.inf

@@ -6,8 +6,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
-from wattloop_research.simulation.grid_policy import GridPolicy
-from wattloop_research.simulation.policies import POLICIES, policy_named
+from wattloop_research.simulation.policies import POLICIES, GridPolicy, policy_named
 
 CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
 ContextAfter = Callable[..., DecisionContext]

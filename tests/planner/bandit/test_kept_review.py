@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.cost_posterior import cost_posterior
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
-from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.trial_value import knowledge_gain
 from wattloop_research.simulation.job_trace import job_trace
-from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.overlapping_recurrences import simulate
+from wattloop_research.simulation.simulator import Scenario
 from wattloop_research.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
@@ -58,7 +57,7 @@ def test_a_review_is_that_of_a_policy_that_keeps_nothing(compared: Compared) -> 
 def test_the_saving_after_a_trial_is_not_negative(compared: Compared) -> None:
     gains = []
     for context in compared.contexts:
-        posterior = PosteriorCache().posterior(context, 0, NoisePrior(), ChangeDetection())
+        posterior = PosteriorCache().posterior(context)
         cost = cost_posterior(posterior, context.gpu_model, max_epochs=context.max_epochs)
         if cost is not None:
             arms = range(len(context.space))

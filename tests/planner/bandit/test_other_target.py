@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Outcome
-from wattloop_research.simulation.grid_policy import GridPolicy
+from wattloop_research.simulation.policies import GridPolicy
 
 Context = Callable[..., DecisionContext]
 SIZES = (16, 32, 64, 128)
@@ -46,7 +45,7 @@ def test_crashes_count_regardless_of_the_target_and_a_run_ends_their_row(
 
 def test_epoch_costs_of_another_target_are_kept(context_after: Context) -> None:
     def epoch_costs(context: DecisionContext) -> Any:
-        posterior = PosteriorCache().posterior(context, 0, DEFAULT_NOISE, DEFAULT_DETECTION)
+        posterior = PosteriorCache().posterior(context)
         return posterior.epoch_costs.posterior("")
 
     context = context_after(SIZES, 64, RUNS)

@@ -13,7 +13,7 @@ from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_research.simulation.grid_policy import GridPolicy
+from wattloop_research.simulation.policies import GridPolicy
 
 SIZES = (32, 64, 128, 256, 512, 1024)
 RATE = Parameter("learning_rate", ("0.05", "0.2", "0.8"), "0.05")

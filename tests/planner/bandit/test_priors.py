@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.gaussian_process import condition_mixture, conditioned
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import NoisePrior, best_limit_prior
+from wattloop_planner.bandit.priors import best_limit_prior
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES = tuple(2**i for i in range(5, 15))
@@ -25,7 +24,7 @@ TRACES = Path(__file__).parents[2] / "data/zeus-traces"
 
 def predicted(epochs: dict[int, float]) -> dict[int, float]:
     """Predicted epochs of every size after eight runs of some."""
-    posterior = Posterior(ConfigurationSpace(SIZES, DEFAULT), 0.5, NoisePrior(), ChangeDetection())
+    posterior = Posterior(ConfigurationSpace(SIZES, DEFAULT), 0.5)
     for i, (size, value) in enumerate([*epochs.items()] * 8):
         posterior.update(Observation(i, 0, size, Outcome.REACHED, value, value, value, 300.0, "A", 1.0, 1.0))
     mean, _, _ = posterior.epochs()

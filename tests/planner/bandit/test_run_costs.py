@@ -9,7 +9,7 @@ import pytest
 
 from support.noisy_jobs import Kind, stated_intervals
 from support.test_sets.parameters import exhaustive_after
-from wattloop_planner.bandit.epoch_cost_levels import levelled_costs
+from wattloop_planner.bandit.epoch_costs import levelled_costs
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Arm, DecisionContext
 from wattloop_planner.bandit.run_costs import PaidAttempt, RunCosts

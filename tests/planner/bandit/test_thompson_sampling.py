@@ -3,15 +3,16 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
+from wattloop_planner.bandit import posterior
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, NoFeasibleArmError, PartialObservation
-from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
@@ -130,7 +131,8 @@ def test_one_unlucky_run_of_a_neighbour_does_not_prevent_further_trials() -> Non
         return {each.batch_size for each in decisions if each.kind is ChoiceKind.TRIAL}
 
     assert tried_after(ThompsonSamplingPolicy()) & {32, 64}
-    assert not tried_after(ThompsonSamplingPolicy(noise=NoisePrior(outlier_probability=0)))
+    with mock.patch.object(posterior, "OUTLIER_PROBABILITY", 0.0):
+        assert not tried_after(ThompsonSamplingPolicy())
 
 
 def test_a_crash_does_not_change_the_estimated_cost() -> None:
@@ -146,11 +148,6 @@ def test_an_arm_is_pruned_with_a_note_after_k_crashes() -> None:
     pruned = [arm for arm in decision.arms if arm.pruned]
     assert [(arm.batch_size, arm.note) for arm in pruned] == [(32, "crashed 3 times in a row")]
     assert decided(history[:-1]).batch_size == 32
-
-
-def test_the_crash_budget_can_be_set() -> None:
-    history = [*converged(), run(90, 32, 0, 100, CRASHED)]
-    assert ThompsonSamplingPolicy(crash_budget=1).decide(context(history)).batch_size != 32
 
 
 def test_crashes_of_every_arm_are_an_error_with_a_remedy() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.test_sets.parameters import exhaustive_after
+from wattloop_planner.bandit import posterior as posterior_module
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
+from wattloop_research.simulation.overlapping_recurrences import simulate
 from wattloop_research.simulation.simulation_options import options_of_command
 from wattloop_research.simulation.simulation_summary import costs_by_recurrence
-from wattloop_research.simulation.simulator import simulate
 from wattloop_research.simulation.tasks import TraceFiles, tasks_of
 
 SPACE = ConfigurationSpace((16, 32, 64, 128), 64)
@@ -32,10 +33,10 @@ def run(epochs: float, image: str = "", **changes: Any) -> Observation:
 
 
 def posterior_after(runs: Sequence[Observation], noise: float = 0.1) -> Posterior:
-    prior = replace(DEFAULT_NOISE, sd=noise)
-    posterior = Posterior(SPACE, 1.0, prior, DEFAULT_DETECTION)
-    for index, each in enumerate(runs):
-        posterior.update(replace(each, recurrence=index))
+    posterior = Posterior(SPACE, 1.0)
+    with mock.patch.object(posterior_module, "NOISE_SD", noise):
+        for index, each in enumerate(runs):
+            posterior.update(replace(each, recurrence=index))
     return posterior
 
 

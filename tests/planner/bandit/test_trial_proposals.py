@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wattloop_planner.bandit.cost_model_policy import DecisionInputs
+from wattloop_planner.bandit.cost_inputs import DecisionInputs
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy

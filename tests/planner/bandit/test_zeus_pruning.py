@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
+from wattloop_planner.bandit.zeus_policy import Pruning, RunResult, pruning_after
 
 SIZES = (8, 16, 32, 64)
 

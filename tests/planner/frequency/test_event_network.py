@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components as reference
 
-from wattloop_planner.frequency.solver.event_network import connected_components
+from wattloop_planner.frequency.solver.relaxation import connected_components
 
 
 @st.composite

@@ -7,8 +7,13 @@ from matplotlib.image import imread
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import Arm
-from wattloop_research.plots.posterior_figure import PosteriorPanel, spread_indices, write_posterior_plot
-from wattloop_research.plots.regret import mean_curve, write_regret_plot
+from wattloop_research.policy_figures import (
+    PosteriorPanel,
+    mean_curve,
+    spread_indices,
+    write_posterior_plot,
+    write_regret_plot,
+)
 
 
 def test_a_posterior_figure_is_drawn_with_and_without_estimates(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
-from wattloop_research.simulation import arrivals
-from wattloop_research.simulation.workload_assignment import clusters_of
+from wattloop_research.simulation import tasks
+from wattloop_research.simulation.cluster_trace import clusters_of
 
 DATA = Path(__file__).parents[2] / "data"
 WORKLOADS = """job,dataset,network,optimizer,target_metric,max_epochs,default_batch_size
@@ -84,7 +84,7 @@ def test_processes_give_the_same_rows_as_one(folder: Path, monkeypatch: pytest.M
     write_arrivals(folder, *((number * 100, ("vision", "ranking")[number % 2]) for number in range(40)))
     options = ("--jobs", "jobs.csv", "--arrivals", "arrivals.csv", "--seeds", "1-2", "--policy", "zeus")
     assert simulate(*options, "--output", "one.csv") == 0
-    monkeypatch.setattr(arrivals, "MIN_RECURRENCES_FOR_PROCESSES", 1)
+    monkeypatch.setattr(tasks, "MIN_RECURRENCES_FOR_PROCESSES", 1)
     assert simulate(*options, "--output", "several.csv") == 0
     assert (folder / "one.csv").read_text() == (folder / "several.csv").read_text()
 

@@ -10,7 +10,8 @@ from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObs
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_research.simulation.job_trace import JobTrace, job_trace
-from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.overlapping_recurrences import simulate
+from wattloop_research.simulation.simulator import Scenario
 from wattloop_research.simulation.traces import TracedWorkload, TrainingPath, read_power_trace, read_train_trace
 
 DATA = Path(__file__).parents[2] / "data" / "zeus-traces"

@@ -1,6 +1,7 @@
 """Recurrences that arrive while others run: what a decision knows, and when an attempt begins."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, Policy
 from wattloop_planner.bandit.zeus_policy import Overlap, ZeusPolicy
 from wattloop_research.simulation.job_trace import job_trace
-from wattloop_research.simulation.overlapping_recurrences import ArrivingJob, TimedAttempt, simulate_arrivals
+from wattloop_research.simulation.overlapping_recurrences import ArrivingJob, simulate, simulate_arrivals
 from wattloop_research.simulation.policies import POLICIES, policy_named
-from wattloop_research.simulation.simulator import Scenario, simulate
+from wattloop_research.simulation.simulator import Scenario, SimulatedAttempt
 from wattloop_research.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
@@ -34,7 +35,7 @@ def scenario(recurrences: int, **fields: Any) -> Scenario:
 
 def run(
     policy: Policy, arrivals: tuple[float, ...], seed: int = 1, slots: int | None = None, **fields: Any
-) -> list[TimedAttempt]:
+) -> list[SimulatedAttempt]:
     job = ArrivingJob(scenario(len(arrivals), **fields), policy, arrivals)
     (result,) = simulate_arrivals([job], seed, slots)
     assert not result.failure
@@ -58,8 +59,10 @@ class Recording:
 def test_one_recurrence_at_a_time_is_simulated_as_in_sequence(name: str, curves: bool) -> None:
     arrivals = tuple(NEVER_OVERLAPPING_SECONDS * index for index in range(30))
     attempts = run(policy_named(name), arrivals, with_curves=curves)
-    expected = list(simulate(scenario(30, with_curves=curves), policy_named(name), 1))
-    assert [each.simulated for each in attempts] == expected
+    expected = simulate(scenario(30, with_curves=curves), policy_named(name), 1)
+    assert [replace(each, start_seconds=0.0) for each in attempts] == [
+        replace(each, start_seconds=0.0) for each in expected
+    ]
     assert all(each.in_flight == 0 for each in attempts)
 
 
@@ -70,14 +73,14 @@ def test_a_decision_knows_what_has_ended_and_what_runs_and_nothing_else(
 ) -> None:
     policy = Recording(ZeusPolicy(overlap=overlap))
     attempts = run(policy, tuple(itertools.accumulate(gaps)), seed)
-    by_key = {(each.simulated.recurrence, each.simulated.attempt): each for each in attempts}
+    by_key = {(each.recurrence, each.attempt): each for each in attempts}
     assert len(policy.contexts) == len(by_key)
     for context in policy.contexts:
         decided = by_key[context.recurrence, context.attempt]
         others = [each for each in attempts if each is not decided]
         known = [(each.recurrence, each.attempt) for each in context.observations]
         for each in others:
-            key = (each.simulated.recurrence, each.simulated.attempt)
+            key = (each.recurrence, each.attempt)
             assert (key in known) <= (each.end_seconds <= decided.start_seconds)
             assert (key in known) >= (each.end_seconds < decided.start_seconds)
         assert len(context.running) == decided.in_flight
@@ -101,8 +104,8 @@ def test_what_arrives_later_changes_nothing_before(gaps: list[float], later: flo
 def test_power_limits_are_measured_by_each_attempt_that_begins_before_a_profiled_epoch_ends() -> None:
     profiled = TRACE.default(1024).profiled.time_seconds
     attempts = run(policy_named("default"), (0.0, profiled * 0.9, profiled * 1.1), optimise_power=True)
-    assert [each.simulated.profiled for each in attempts] == [True, True, False]
-    assert len({each.simulated.power_limit_watts for each in attempts}) == 1
+    assert [each.profiled for each in attempts] == [True, True, False]
+    assert len({each.power_limit_watts for each in attempts}) == 1
 
 
 def test_beside_a_running_attempt_best_known_runs_the_cheapest_size_in_every_stage() -> None:
@@ -110,20 +113,20 @@ def test_beside_a_running_attempt_best_known_runs_the_cheapest_size_in_every_sta
     attempts = run(ZeusPolicy(overlap=Overlap.BEST_KNOWN), arrivals)
     beside = [each for each in attempts if each.in_flight]
     assert beside
-    assert {each.simulated.decision for each in beside} == {ChoiceKind.INCUMBENT}
+    assert {each.decision for each in beside} == {ChoiceKind.INCUMBENT}
     for each in beside:
         reached = [
-            (other.simulated.result.cost_joules, other.simulated.batch_size)
+            (other.result.cost_joules, other.batch_size)
             for other in attempts
-            if other.end_seconds <= each.start_seconds and other.simulated.result.outcome == "reached"
+            if other.end_seconds <= each.start_seconds and other.result.outcome == "reached"
         ]
-        assert each.simulated.batch_size == (min(reached)[1] if reached else 1024)
+        assert each.batch_size == (min(reached)[1] if reached else 1024)
 
 
 def test_beside_a_running_attempt_posterior_waits_for_the_pruning_and_then_samples() -> None:
     arrivals = tuple(itertools.accumulate([0.0, *[400.0, 10.0] * 60]))
     attempts = run(ZeusPolicy(overlap=Overlap.POSTERIOR), arrivals)
-    kinds = [each.simulated.decision for each in attempts if each.in_flight]
+    kinds = [each.decision for each in attempts if each.in_flight]
     assert kinds[0] is ChoiceKind.INCUMBENT
     assert kinds[-1] is ChoiceKind.SAMPLE
 
@@ -145,7 +148,7 @@ def test_no_more_recurrences_run_than_there_are_slots_and_the_first_to_arrive_be
         each.start_seconds
         for result in simulate_arrivals(jobs, 1, slots)
         for each in result.attempts
-        if each.simulated.attempt == 0
+        if each.attempt == 0
     ]
     assert starts == sorted(starts)
     assert all(start >= arrival for start, arrival in zip(starts, arrivals, strict=True))
@@ -159,4 +162,4 @@ def test_a_job_without_a_feasible_size_ends_and_leaves_its_slot_to_the_others() 
     ]
     failed, other = simulate_arrivals(jobs, 1, slots=1)
     assert "pruned every batch size" in failed.failure
-    assert {each.simulated.recurrence for each in other.attempts} == {0, 1, 2}
+    assert {each.recurrence for each in other.attempts} == {0, 1, 2}

@@ -47,7 +47,6 @@ for _module in (
     "wattloop_operator.command_line.run",
     "wattloop_operator.history.rows",
     "wattloop_operator.local.live_view",
-    "wattloop_planner.bandit.change_detection",
     "wattloop_planner.bandit.curve_model",
     "wattloop_planner.bandit.thompson_sampling",
 ):

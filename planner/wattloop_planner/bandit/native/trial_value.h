@@ -1,5 +1,5 @@
-/* Expected costs, and the value and cost of a trial; wattloop_planner.bandit.trial_value and epoch_limit document the
- * formulas. Matrices are square and stored by rows. */
+/* Expected costs, and the value and cost of a trial; wattloop_planner.bandit.trial_value and cost_posterior document
+ * the formulas. Matrices are square and stored by rows. */
 
 #ifndef WATTLOOP_TRIAL_VALUE_H
 #define WATTLOOP_TRIAL_VALUE_H

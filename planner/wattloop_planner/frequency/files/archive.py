@@ -67,7 +67,6 @@ class PlannedPoint:
     """A plan on the frontier.
 
     Attributes:
-        realised: Time and energy of an iteration.
         choices: Indices into the archive's settings, per stage and in execution order.
     """
 
@@ -80,14 +79,10 @@ class PlanArchive:
     """The plans along a frontier, and the pipeline that they are for.
 
     Attributes:
-        schedule: Name of the schedule.
-        microbatches: Number of microbatches.
         gpu_product: Product name of the GPUs; empty if unknown.
         blocking_power_watts: Power of a GPU that waits for another stage.
-        knobs: Names of the knobs.
         max_clocks: An iteration with every operation at its highest clock.
         instructions: The instructions as ``kind:part:microbatch``, per stage and in execution order.
-        settings: The clocks and knobs that occur.
         points: The plans, slowest first, none dominated.
     """
 
@@ -136,11 +131,7 @@ class PlanArchive:
         return tuple(setting.frequency_megahertz for setting in self.stage_settings(point, stage))
 
     def thinned(self, points: int) -> PlanArchive:
-        """The archive with at most this many plans: the slowest, the fastest and evenly chosen ones between them.
-
-        Args:
-            points: At least 2.
-        """
+        """The archive with at most this many plans: the slowest, the fastest and evenly chosen ones between them."""
         return replace(self, points=tuple(evenly(self.points, points)))
 
 
@@ -269,11 +260,6 @@ def write_within(archive: PlanArchive, max_compressed_bytes: int) -> tuple[PlanA
 
 def read_archive(data: bytes, source: str = ARCHIVE, max_bytes: int = MAX_BYTES) -> PlanArchive:
     """Read an archive.
-
-    Args:
-        data: The bytes.
-        source: Name of the source, for messages.
-        max_bytes: Maximum size of the JSON text.
 
     Raises:
         InputError: The bytes are not a valid archive, or exceed a bound.

@@ -21,9 +21,6 @@ class OperationGraph:
     """Operations and precedences.
 
     Attributes:
-        stages: Number of pipeline stages.
-        microbatches: Number of microbatches.
-        instructions: Names of the instructions.
         stage_of: Stage of each operation, shape (operations,).
         instruction_of: Index into ``instructions``, shape (operations,).
         microbatch_of: Microbatch, shape (operations,).

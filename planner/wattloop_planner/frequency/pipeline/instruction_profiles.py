@@ -22,7 +22,6 @@ class PlannedSetting(NamedTuple):
     """What a plan sets for an operation.
 
     Attributes:
-        frequency_megahertz: GPU clock.
         knobs: Values of the profile's knobs, in their order.
     """
 
@@ -54,9 +53,6 @@ class Option:
     """One way to run an instruction, as measured.
 
     Attributes:
-        frequency_megahertz: GPU clock.
-        time_seconds: Duration of the instruction.
-        energy_joules: Energy of the instruction.
         line: 1-based line of the file, or 0 without a file.
         knobs: Values of the profile's knobs: further choices, such as the number of streaming multiprocessors
             for communication, that the planner passes on and does not interpret.
@@ -85,11 +81,9 @@ class Profile:
     """The options of every (stage, instruction).
 
     Attributes:
-        source: Name of the source, for messages.
         options: Options by (stage, instruction), in order of falling frequency. Instructions are in lower
             case without separators: ``forward``, ``backward``, ``recomputation``, ``forwardbackward``.
         notes: Anomalies of the measurements, one sentence each, with line numbers.
-        knobs: Names of the options' knobs.
     """
 
     source: str
@@ -135,12 +129,6 @@ def profile_of(
 ) -> Profile:
     """A profile with these options, in order, and with notes on their anomalies.
 
-    Args:
-        source: Name of the source, for messages.
-        options: Options by (stage, instruction), in any order.
-        notes: Further notes, which come first.
-        knobs: Names of the options' knobs.
-
     Raises:
         InputError: The GPUs did not work: they have one power at all clocks.
     """
@@ -184,7 +172,6 @@ def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: 
 
 
 def _anomalies(options: tuple[Option, ...]) -> list[str]:
-    """Anomalies of one instruction's measurements (docs/internals/frequency.md, "Files")."""
     if len(options) == 1:
         return [f"one frequency only ({_described(options[0])}), so it cannot be slowed down"]
     notes = []

@@ -28,15 +28,10 @@ class ClockMeasurement:
     """Mean time and energy of one instruction at one clock, as one rank measured it.
 
     Attributes:
-        rank: Name of the rank, for messages.
         stage: Stage, from 0.
-        instruction: Canonical name of the instruction.
-        frequency_megahertz: GPU clock.
-        time_seconds: Mean time.
         energy_joules: Mean energy; None while it is unknown.
         time_error_seconds: Standard error of the time; None if unknown, which counts as the usual noise.
         energy_error_joules: Standard error of the energy; None likewise.
-        knobs: Values of the profile's knobs.
         line: 1-based line of the file, or 0 without a file.
     """
 
@@ -57,7 +52,6 @@ class WeightedMean:
     """The mean of a quantity over ranks.
 
     Attributes:
-        mean: The mean.
         error: Its standard error, with the difference between ranks.
         disagree: Whether the ranks differ by more than their errors explain.
     """
@@ -93,17 +87,16 @@ def weighted_mean(values: Sequence[float], errors: Sequence[float | None]) -> We
     scale = total - math.fsum(weight**2 for weight in weights) / total
     between = max((spread - freedom) / scale, 0.0) if freedom and scale > 0 else 0.0
     weights = [1 / (variance + between) for variance in variances]
-    return WeightedMean(_mean(values, weights), math.fsum(weights) ** -0.5, bool(freedom) and spread > _limit(freedom))
+    disagree = False
+    if freedom:
+        # The quantile of the chi-squared distribution by Wilson and Hilferty (1931).
+        scale = 2 / (9 * freedom)
+        disagree = spread > freedom * (1 - scale + DISAGREEMENT_QUANTILE * math.sqrt(scale)) ** 3
+    return WeightedMean(_mean(values, weights), math.fsum(weights) ** -0.5, disagree)
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / math.fsum(weights)
-
-
-def _limit(freedom: int) -> float:
-    """Quantile of the chi-squared distribution (Wilson and Hilferty, 1931)."""
-    scale = 2 / (9 * freedom)
-    return freedom * (1 - scale + DISAGREEMENT_QUANTILE * math.sqrt(scale)) ** 3
 
 
 def merged_profile(source: str, measurements: Iterable[ClockMeasurement], knobs: tuple[str, ...] = ()) -> Profile:

@@ -26,9 +26,7 @@ class Problem:
     """A pipeline to plan.
 
     Attributes:
-        graph: The operations.
         options: The useful options of each of the graph's kinds, in the order of ``graph.kinds``.
-        profile: All measured options.
         blocking_power_watts: Power of a GPU that waits for another stage.
     """
 
@@ -167,10 +165,8 @@ class UsefulOptions:
     minimises both (docs/internals/frequency.md). All arrays have the shape (options,), except `corners`.
 
     Attributes:
-        frequencies_megahertz: Clocks.
         times_seconds: Times, strictly rising.
         effective_joules: Effective energies, strictly falling.
-        energies_joules: Measured energies.
         corners: Indices of the options on the lower convex hull of (time, effective energy), including the
             first and the last option.
         knobs: Values of the profile's knobs, one tuple for each option.
@@ -228,14 +224,11 @@ def _lower_hull(times: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]) 
     """Lower convex hull of points in order of time, by Andrew's monotone chain."""
     hull: list[int] = []
     for point in range(len(times)):
-        while len(hull) > 1 and not _turns_left(times, costs, hull[-2], hull[-1], point):
+        while len(hull) > 1:
+            first, middle = hull[-2:]
+            rise = (costs[middle] - costs[first]) * (times[point] - times[first])
+            if rise < (costs[point] - costs[first]) * (times[middle] - times[first]):
+                break
             hull.pop()
         hull.append(point)
     return np.array(hull, dtype=np.int64)
-
-
-def _turns_left(
-    times: npt.NDArray[np.float64], costs: npt.NDArray[np.float64], first: int, middle: int, last: int
-) -> bool:
-    rise = (costs[middle] - costs[first]) * (times[last] - times[first])
-    return bool(rise < (costs[last] - costs[first]) * (times[middle] - times[first]))

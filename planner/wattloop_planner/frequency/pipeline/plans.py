@@ -45,7 +45,6 @@ class Realised:
     """Time and energy of a pipeline under a plan.
 
     Attributes:
-        time_seconds: Time of an iteration.
         energy_joules: Energy of all stages over this time, including waiting.
     """
 

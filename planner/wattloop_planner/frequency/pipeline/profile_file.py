@@ -62,9 +62,6 @@ def read_profile(path: str | Path, knobs: Sequence[str] = ()) -> Profile:
 def read_blocking_power(path: str | Path) -> float:
     """The power of a waiting rank, from the column ``blocking_power``: the mean over the ranks that know it, in watts.
 
-    Args:
-        path: A profile.
-
     Raises:
         InputError: The file is invalid, or no rank knows it.
     """

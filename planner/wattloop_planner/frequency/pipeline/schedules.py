@@ -22,13 +22,7 @@ Integers = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class StageOrder:
-    """The operations of one stage in execution order, as arrays of one length.
-
-    Attributes:
-        instructions: Index into the schedule's ``instructions``.
-        microbatches: From 0.
-        chunks: Index of the stage's model chunk.
-    """
+    """The operations of one stage in execution order, as arrays of one length."""
 
     instructions: Integers
     microbatches: Integers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -11,14 +11,95 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from wattloop_planner.frequency._parametric_flow import ParametricFlow
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem, UsefulOptions
-from wattloop_planner.frequency.solver.event_network import UNLIMITED, EventNetwork
 
+Integers = npt.NDArray[np.int64]
+# The capacity of an unbounded arc.
+UNLIMITED = 2**61 - 1
 # Upper bounds of the longest path in units of time, and of the sum of slopes in units of power.
 TIME_UNITS = 2.0**52
 POWER_UNITS = 2.0**60
 # Breakpoints per call of the C extension; a small number keeps the reaction to Ctrl-C fast.
 BREAKPOINTS_PER_CALL = 512
+
+
+def _parametric_flow(
+    graph: OperationGraph, lengths: Sequence[Integers], capacities: Sequence[Integers]
+) -> ParametricFlow:
+    """The flow through the graph with its operations as arcs between events.
+
+    An event is the end of some operations and the start of others. If an operation's end has one
+    successor, or a start one predecessor, both are one event: a later end, or an earlier start, costs
+    nothing (docs/internals/frequency.md).
+    """
+    count = graph.operations
+    after_count = np.bincount(graph.befores, minlength=count)
+    before_count = np.bincount(graph.afters, minlength=count)
+    together = (after_count[graph.befores] == 1) | (before_count[graph.afters] == 1)
+    operations = np.arange(count)
+    first, last = operations[before_count == 0], operations[after_count == 0]
+    # Starts are 0 … n - 1, ends n … 2n - 1, then the source and the sink.
+    joined_from = np.concatenate([graph.befores[together] + count, first, last + count])
+    joined_to = np.concatenate(
+        [graph.afters[together], np.full(len(first), 2 * count), np.full(len(last), 2 * count + 1)]
+    )
+    events, event_of = connected_components(2 * count + 2, joined_from, joined_to)
+    apart = ~together
+    tails = np.concatenate([event_of[:count], event_of[graph.befores[apart] + count]]).astype(np.int32)
+    heads = np.concatenate([event_of[count : 2 * count], event_of[graph.afters[apart]]]).astype(np.int32)
+    # The precedences form an additional kind, with one corner of length 0.
+    all_lengths = [*lengths, np.zeros(1, dtype=np.int64)]
+    all_capacities = [*capacities, np.full(1, UNLIMITED, dtype=np.int64)]
+    kind_of = np.concatenate([graph.kind_of, np.full(len(tails) - count, len(lengths), dtype=np.int32)])
+    sizes = np.array([len(pool) for pool in all_lengths])
+    starts = np.cumsum(sizes) - sizes
+    counts = sizes[kind_of]
+    first_points = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    places = np.arange(first_points[-1]) - np.repeat(first_points[:-1] - starts[kind_of], counts)
+    return ParametricFlow(
+        nodes=events,
+        source=int(event_of[2 * count]),
+        sink=int(event_of[2 * count + 1]),
+        tails=tails,
+        heads=heads,
+        first_points=first_points,
+        lengths=np.concatenate(all_lengths)[places],
+        capacities=np.concatenate(all_capacities)[places],
+    )
+
+
+def connected_components(size: int, one: Integers, other: Integers) -> tuple[int, Integers]:
+    """The connected components of an undirected graph, numbered in the order of their lowest nodes.
+
+    Each component is a tree whose root is its lowest node. Each round attaches the higher root of the two
+    ends of an edge to the lower root, and then makes every node a child of its root. SciPy's function is
+    not used, because its import takes longer than most plans.
+
+    Args:
+        size: Number of nodes, 0 to size - 1.
+        one: First end of each edge, shape (edges,).
+        other: Second end of each edge, shape (edges,).
+
+    Returns:
+        The number of components, and the component of each node, shape (size,).
+
+    Example:
+        >>> connected_components(5, np.array([3, 4]), np.array([1, 0]))
+        (3, array([0, 1, 2, 1, 0]))
+    """
+    parent = np.arange(size)
+    while True:
+        low, high = np.minimum(parent[one], parent[other]), np.maximum(parent[one], parent[other])
+        apart = low != high
+        if not apart.any():
+            break
+        np.minimum.at(parent, high[apart], low[apart])
+        while (parent[parent] != parent).any():
+            parent = parent[parent]
+    (roots,) = np.nonzero(parent == np.arange(size))
+    return len(roots), np.searchsorted(roots, parent)
 
 
 @dataclass(frozen=True)
@@ -29,7 +110,6 @@ class Frontier:
         times_seconds: Times of the breakpoints, falling, shape (breakpoints,).
         effective_joules: Minimum sum of effective energies at each breakpoint, rising, shape
             (breakpoints,).
-        waiting_power_watts: Number of stages times blocking power.
     """
 
     times_seconds: Floats
@@ -74,7 +154,6 @@ class Segment(NamedTuple):
     """A linear piece of the frontier, valid until the walk continues.
 
     Attributes:
-        slow_seconds: Time of the slow end.
         fast_seconds: Time of the fast end; equal to the slow end for the first, empty segment.
         fast_effective_joules: Minimum sum of effective energies at the fast end.
         price_watts: Increase of the effective energy per second saved.
@@ -119,7 +198,6 @@ class Relaxation:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        network = EventNetwork(problem.graph)
         slowest = np.array([options.times_seconds[-1] for options in problem.options])[problem.graph.kind_of]
         longest = problem.pipeline.longest_path(slowest)
         # Powers of two, so that scaling is exact.
@@ -128,7 +206,7 @@ class Relaxation:
         steepest = np.array([float(slope[0]) if len(slope) else 0.0 for _, slope in slopes])[problem.graph.kind_of]
         self._power_unit = 2.0 ** np.ceil(np.log2(max(float(steepest.sum()), 1e-300) / POWER_UNITS))
         lengths, capacities = zip(*(_corners(*found, self._power_unit) for found in slopes), strict=True)
-        self._flow = network.flow(problem.graph, lengths, capacities)
+        self._flow = _parametric_flow(problem.graph, lengths, capacities)
         self._times: list[Floats] = []
         self._effective: list[Floats] = []
 
@@ -185,7 +263,7 @@ def relax(problem: Problem) -> Frontier:
     return relaxation.frontier
 
 
-def _slopes(options: UsefulOptions, time_unit: float) -> tuple[npt.NDArray[np.int64], Floats]:
+def _slopes(options: UsefulOptions, time_unit: float) -> tuple[Integers, Floats]:
     """The corners of an operation's cost in integer units of time, and the slopes between them in watts."""
     times = options.times_seconds[options.corners]
     costs = options.effective_joules[options.corners]
@@ -195,9 +273,7 @@ def _slopes(options: UsefulOptions, time_unit: float) -> tuple[npt.NDArray[np.in
     return lengths[distinct], -np.diff(costs[distinct]) / np.diff(times[distinct])
 
 
-def _corners(
-    lengths: npt.NDArray[np.int64], slopes: Floats, power_unit: float
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _corners(lengths: Integers, slopes: Floats, power_unit: float) -> tuple[Integers, Integers]:
     """The corners at which the slope changes, and the changes in integer units of power."""
     steepness = np.append(np.round(slopes / power_unit), 0).astype(np.int64)
     capacities = np.concatenate([[UNLIMITED], -np.diff(steepness)]).astype(np.int64)

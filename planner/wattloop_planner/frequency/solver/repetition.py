@@ -23,8 +23,6 @@ class Repetition:
     them: one for each stage, instruction, chunk and position in the schedule's period.
 
     Attributes:
-        long: The long iteration.
-        short: The short iteration.
         period: Number of microbatches after which the schedule repeats.
     """
 

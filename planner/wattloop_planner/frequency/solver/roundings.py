@@ -24,13 +24,7 @@ BISECTIONS = 14
 
 
 class _RoundingVariant(NamedTuple):
-    """A variant of rounding.
-
-    Attributes:
-        pipeline: The pipeline in which operations are rounded.
-        options: Offset of each operation's options in ``option_of``, shape (operations,).
-        option_of: Index of each option of ``pipeline`` among the useful options.
-    """
+    """A variant of rounding."""
 
     pipeline: Pipeline
     options: npt.NDArray[np.int64]

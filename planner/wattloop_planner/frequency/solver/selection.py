@@ -25,11 +25,6 @@ def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[
     slowest plan, plus the mean square loss at the plans' own times. The second term excludes plans that
     are further from the bound than their neighbours.
 
-    Args:
-        frontier: The frontier of the relaxation.
-        plans: The candidates.
-        count: Maximum number of plans, at least 3.
-
     Returns:
         The selected plans, slowest first, none dominated.
     """
@@ -50,7 +45,6 @@ class _Losses:
     """Square losses of plans at deadlines; the plans are in order of rising time.
 
     Attributes:
-        count: Number of plans.
         cheapest: Index of the plan of minimum energy.
         own: Square loss of each plan at its own time, times its share of the range of deadlines.
     """
@@ -87,11 +81,6 @@ def _running_sum(values: Floats) -> Floats:
 
 def _thinned(losses: _Losses, count: int, own: list[float]) -> list[int]:
     """Remove the plan whose removal costs least, repeatedly, until `count` plans remain.
-
-    Args:
-        losses: The losses of the plans.
-        count: Number of remaining plans.
-        own: Own loss of each plan.
 
     Returns:
         Indices of the remaining plans, rising.

@@ -30,9 +30,6 @@ class SteadyState:
     """A short iteration that represents a long one.
 
     Attributes:
-        frontier: Frontier of the long iteration's relaxation.
-        short: The short iteration.
-        short_frontier: Frontier of the short iteration's relaxation.
         trial: An iteration of twice the short length, on which middles are tried.
         repetition: Maps the short iteration to the long one.
         trial_repetition: Maps the short iteration to the trial iteration.

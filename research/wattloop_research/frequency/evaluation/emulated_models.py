@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wattloop.files.csv_table import read_table
 from wattloop_planner.frequency.choice_rules import SLOWDOWNS, FastestRule, choose_point
@@ -44,11 +45,6 @@ class EmulatedModel:
     """The plans of an emulated pipeline.
 
     Attributes:
-        model, device, microbatches: As the files are named.
-        origin: `PUBLISHED` or `OURS`.
-        base: An iteration at maximum clocks.
-        fastest: The plan that runs without stragglers.
-        plans: All plans.
         waiting_watts: Power of all stages while they wait.
     """
 
@@ -124,39 +120,16 @@ def _ours(key: tuple[str, str, int], problem: Problem) -> EmulatedModel:
     )
 
 
-@dataclass(frozen=True)
-class EmulatedSaving:
-    """What a model's plans save beside a straggler; the columns of ``emulation.csv``.
-
-    Attributes:
-        model, device, microbatches, pipelines: The model.
-        plans: Whose plans.
-        rule: `PUBLISHED`: least energy in time; ``slowest``: the slowest in time.
-        slowdown: Time of the straggler in times of the baseline.
-        intrinsic_saving_percent: Without a straggler.
-        saving_percent: Of a pipeline beside the straggler.
-        all_pipelines_saving_percent: Of all pipelines, the straggler included.
-        plan_time_percent: Time of the chosen plan in percent of the baseline's.
-    """
-
-    model: str
-    device: str
-    microbatches: int
-    pipelines: int
-    plans: str
-    rule: str
-    slowdown: float
-    intrinsic_saving_percent: float
-    saving_percent: float
-    all_pipelines_saving_percent: float
-    plan_time_percent: float
-
-
+# Least energy in time is published.
 RULES: tuple[tuple[str, Choice], ...] = ((PUBLISHED, least_energy_in_time), ("slowest", slowest_in_time))
 
 
-def emulated_savings(found: EmulatedModel, slowdowns: Sequence[float] = SLOWDOWNS) -> Iterator[EmulatedSaving]:
-    """What a model's plans save beside each straggler, by each rule."""
+def emulated_savings(found: EmulatedModel, slowdowns: Sequence[float] = SLOWDOWNS) -> Iterator[dict[str, Any]]:
+    """What a model's plans save beside each straggler, by each rule: the rows of ``emulation.csv``.
+
+    ``slowdown`` is the time of the straggler in times of the baseline, ``saving_percent`` the saving of a pipeline
+    beside it, and ``plan_time_percent`` the time of the chosen plan in percent of the baseline's.
+    """
     intrinsic = intrinsic_saving(found.base, found.fastest).saving_percent
     others = found.pipelines - 1
     for slowdown in slowdowns:
@@ -166,16 +139,16 @@ def emulated_savings(found: EmulatedModel, slowdowns: Sequence[float] = SLOWDOWN
                 continue
             base_joules = found.base.realised.energy_joules * slowdown + others * beside.base_energy_joules
             joules = found.fastest.realised.energy_joules * slowdown + others * beside.energy_joules
-            yield EmulatedSaving(
-                found.model,
-                found.device,
-                found.microbatches,
-                found.pipelines,
-                found.origin,
-                rule,
-                slowdown,
-                intrinsic,
-                beside.saving_percent,
-                saving_percent(base_joules, joules),
-                100 * beside.plan.realised.time_seconds / found.base.realised.time_seconds,
-            )
+            yield {
+                "model": found.model,
+                "device": found.device,
+                "microbatches": found.microbatches,
+                "pipelines": found.pipelines,
+                "plans": found.origin,
+                "rule": rule,
+                "slowdown": slowdown,
+                "intrinsic_saving_percent": intrinsic,
+                "saving_percent": beside.saving_percent,
+                "all_pipelines_saving_percent": saving_percent(base_joules, joules),
+                "plan_time_percent": 100 * beside.plan.realised.time_seconds / found.base.realised.time_seconds,
+            }

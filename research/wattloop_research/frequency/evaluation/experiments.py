@@ -50,13 +50,11 @@ class Experiment:
 
     Attributes:
         gpu: The GPU model, as its folder is named.
-        workload: What was trained.
         plans: Runs under plans, slowest plan first.
         envpipe: The run under EnvPipe's plan, if there is one.
         limits: Points of a baseline by its scheduler, from the highest limit down.
         base_source: Where the baseline comes from: a folder of dumps or a table.
         folders: The folder of dumps of each kind.
-        notes: What is not used, and why.
     """
 
     gpu: str
@@ -80,9 +78,6 @@ class _Folder:
     """A folder of dumps.
 
     Attributes:
-        path: The folder.
-        workload: What was trained.
-        kind: One of `KINDS`.
         warm_up_runs: Number of first runs that warm up, as ``perseus.json`` states it; None if it does not.
     """
 
@@ -122,7 +117,12 @@ def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: in
         experiment.folders[folder.kind] = name
         runs = [run_summary(run, warm_up_iterations) for run in read_runs(folder.path)]
         _check_ranks(folder, runs)
-        points = {run.number: _point(run) for run in runs}
+        points = {
+            run.number: MeasuredPoint(
+                run.number, Realised(run.time_seconds, run.energy_joules), run.energy_error_joules
+            )
+            for run in runs
+        }
         if folder.kind in LIMIT_TABLES:
             experiment.limits[folder.kind] = [points[number] for number in limit_runs(folder.path, points)]
             if folder.kind == GLOBAL_LIMIT:
@@ -135,9 +135,14 @@ def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: in
             )
         plans = [point for number, point in points.items() if number >= warm_up_runs]
         if folder.kind == ENVPIPE:
-            experiment.envpipe = _only(folder.path, plans)
+            if len(plans) != 1:
+                expected = "one run under EnvPipe's plan, after those that warm up (--warm-up-runs)"
+                raise InputError(str(folder.path), f"{len(plans)} runs", expected)
+            experiment.envpipe = plans[0]
         else:
-            experiment.plans = _slowest_first(plans)
+            # They were planned in this order, or in the other one.
+            is_rising = len(plans) > 1 and plans[0].realised.time_seconds < plans[-1].realised.time_seconds
+            experiment.plans = plans[::-1] if is_rising else plans
     experiments = [experiment for experiment in found.values() if experiment.plans or experiment.envpipe]
     for experiment in experiments:
         _add_tables(root, experiment)
@@ -187,23 +192,6 @@ def _check_ranks(folder: _Folder, runs: Sequence[RunSummary]) -> None:
             )
 
 
-def _point(run: RunSummary) -> MeasuredPoint:
-    return MeasuredPoint(run.number, Realised(run.time_seconds, run.energy_joules), run.energy_error_joules)
-
-
-def _only(folder: Path, points: Sequence[MeasuredPoint]) -> MeasuredPoint:
-    if len(points) != 1:
-        expected = "one run under EnvPipe's plan, after those that warm up (--warm-up-runs)"
-        raise InputError(str(folder), f"{len(points)} runs", expected)
-    return points[0]
-
-
-def _slowest_first(points: list[MeasuredPoint]) -> list[MeasuredPoint]:
-    """The order in which they were planned, which may run in either direction."""
-    is_rising = len(points) > 1 and points[0].realised.time_seconds < points[-1].realised.time_seconds
-    return points[::-1] if is_rising else points
-
-
 def _add_tables(root: Path, experiment: Experiment) -> None:
     """Take baselines of which there are no dumps from the tables."""
     for scheduler in LIMIT_TABLES:
@@ -213,7 +201,10 @@ def _add_tables(root: Path, experiment: Experiment) -> None:
         workload = experiment.workload
         rows = [row for row in read_table(table, (*LIMIT_COLUMNS, "time", "energy")) if _is_of(row, workload)]
         if rows:
-            experiment.limits[scheduler] = [_table_point(row) for row in sorted(rows, key=_limit, reverse=True)]
+            experiment.limits[scheduler] = [
+                MeasuredPoint(None, Realised(row.number("time", above=0), row.number("energy", above=0)))
+                for row in sorted(rows, key=_limit, reverse=True)
+            ]
             if scheduler == GLOBAL_LIMIT:
                 experiment.base_source = str(table.relative_to(root))
 
@@ -236,9 +227,4 @@ def _is_of(row: Row, workload: PipelineWorkload) -> bool:
 
 
 def _limit(row: Row) -> float:
-    """The highest limit of a rank."""
     return max((row.number(column) for column in row.cells if column.startswith("power_limit_")), default=0.0)
-
-
-def _table_point(row: Row) -> MeasuredPoint:
-    return MeasuredPoint(None, Realised(row.number("time", above=0), row.number("energy", above=0)))

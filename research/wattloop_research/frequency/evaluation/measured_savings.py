@@ -21,7 +21,6 @@ class MeasuredPoint:
 
     Attributes:
         number: Number of the run; None for a row of a table.
-        realised: Time and energy of an iteration.
         energy_error_joules: Standard error of the energy; NaN where it is not known.
     """
 
@@ -47,13 +46,7 @@ class IntrinsicSaving:
 
 @dataclass(frozen=True)
 class StragglerSaving:
-    """What a plan saves beside a straggler.
-
-    Attributes:
-        plan: The plan.
-        energy_joules: Its energy until the straggler ends.
-        base_energy_joules: That of the baseline until then.
-    """
+    """What a plan saves beside a straggler."""
 
     plan: MeasuredPoint
     energy_joules: float

@@ -32,8 +32,6 @@ class ResultTable:
     """A table.
 
     Attributes:
-        name: Name of its file, without ending.
-        title: Heading of the Markdown.
         rows: Its rows, all with the same columns.
     """
 
@@ -58,7 +56,7 @@ def result_tables(
         ResultTable(
             "emulation",
             "Emulated large models",
-            tuple(asdict(saving) for model in models for saving in emulated_savings(model)),
+            tuple(saving for model in models for saving in emulated_savings(model)),
         ),
     )
     return [table for table in tables if table.rows]

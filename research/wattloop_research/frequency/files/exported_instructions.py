@@ -34,7 +34,6 @@ class Rounds:
     Attributes:
         clocks_megahertz: The clock of each round, in order.
         microbatches: Microbatches in an iteration: each has one instruction of a kind.
-        iterations: Iterations in a round.
         warm_up_rounds: Rounds before the first clock, which are left out.
     """
 
@@ -95,13 +94,7 @@ def read_export(folder: str | Path, rounds: Rounds) -> Iterator[ClockMeasurement
 
 @dataclass(frozen=True)
 class _Counter:
-    """The readings of a rank's energy counter.
-
-    Attributes:
-        rank: The rank.
-        times: When they were taken, in seconds.
-        joules: The energy so far.
-    """
+    """The readings of a rank's energy counter."""
 
     rank: int
     times: Floats

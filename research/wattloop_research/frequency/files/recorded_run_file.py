@@ -70,10 +70,6 @@ def plans_of_runs(folder: str | Path, numbers: Iterable[int]) -> dict[int, str]:
     Run 0 is at free clocks, and run K + 1 under plan K. Of a folder of plans, ``series.json`` names the plans of the
     runs after those that warm up.
 
-    Args:
-        folder: Folder of the runs.
-        numbers: The runs.
-
     Raises:
         InputError: ``series.json`` is another file.
     """
@@ -94,7 +90,6 @@ class RecordedScheduler:
     """What set the clocks or power limits of the runs of a folder.
 
     Attributes:
-        name: The class of Perseus' server.
         warm_up_runs: Number of first runs that warm up; None if it is not stated.
     """
 
@@ -140,10 +135,6 @@ def limit_runs(folder: str | Path, numbers: Iterable[int]) -> list[int]:
     A run warms up if a later one has the same limits. If the limits of a run are not known, run 0 warms up, and the
     others are in the order of their numbers.
 
-    Args:
-        folder: Folder of the runs.
-        numbers: The runs.
-
     Raises:
         InputError: A file ``N.sched.json`` is another file.
     """
@@ -177,7 +168,8 @@ def read_run(path: str | Path, number: int) -> RecordedRun:
         InputError: The file is invalid, or its ranks do not agree on the number of iterations.
     """
     source = str(path)
-    ranks = _list(source, _json(path), EXPECTED_LIST, "")
+    text = read_text(path, MAX_FILE_BYTES, EXPECTED_LIST)
+    ranks = _list(source, parse_json(text, source, EXPECTED_LIST, MAX_JSON_BYTES), EXPECTED_LIST, "")
     if not ranks:
         raise InputError(source, "no rank", EXPECTED_LIST)
     records = sorted((_rank(source, entry, place) for place, entry in enumerate(ranks)), key=lambda record: record.rank)
@@ -190,11 +182,6 @@ def read_run(path: str | Path, number: int) -> RecordedRun:
                 source, f"{found} iterations", f"{expected}, as rank {before.rank} has", column=f"rank {after.rank}"
             )
     return RecordedRun(number, tuple(records))
-
-
-def _json(path: str | Path) -> object:
-    text = read_text(path, MAX_FILE_BYTES, EXPECTED_LIST)
-    return parse_json(text, str(path), EXPECTED_LIST, MAX_JSON_BYTES)
 
 
 def _rank(source: str, entry: object, place: int) -> RankRecord:

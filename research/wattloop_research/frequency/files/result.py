@@ -162,8 +162,6 @@ class PlannedResult:
     """Time and energy of the plans of a result.
 
     Attributes:
-        numbers: The numbers of the plans.
-        realised: Their times and energies.
         waiting_power_watts: Power of all stages while they wait.
         max_clocks: An iteration with every operation at its highest clock.
     """

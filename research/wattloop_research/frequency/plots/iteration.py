@@ -41,11 +41,7 @@ class Timeline:
     """One iteration under a plan; arrays of shape (operations,).
 
     Attributes:
-        starts_seconds: Earliest start of each operation.
-        durations_seconds: Duration of each operation.
-        powers_watts: Power of each operation.
         critical: The operations of one longest path, in order.
-        time_seconds: Time of the iteration.
     """
 
     starts_seconds: Floats
@@ -204,7 +200,6 @@ def _draw_waiting(axes: Axes, stages: int, time_seconds: float) -> None:
 
 
 def _boxes(graph: OperationGraph, line: Timeline) -> npt.NDArray[np.float64]:
-    """Corners of each operation's box, shape (operations, 4, 2)."""
     left, right = line.starts_seconds, line.starts_seconds + line.durations_seconds
     top, bottom = graph.stage_of - 0.4, graph.stage_of + 0.4
     corners = [(left, top), (right, top), (right, bottom), (left, bottom)]

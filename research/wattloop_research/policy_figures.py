@@ -1,24 +1,93 @@
-"""A figure of a policy's posterior: interval, observations and choice in each recurrence."""
+"""Figures of policies: the posterior (interval, observations and choice in each recurrence), and the regret."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import Arm
 from wattloop_planner.observations import ParameterValues
-from wattloop_research.plots.saved_figures import CHOSEN, OBSERVED, POSTERIOR, saved_figure
+from wattloop_research.simulation.simulation_summary import best_fixed_costs, costs_by_recurrence
+from wattloop_research.simulation.simulator import Scenario, SimulatedAttempt
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "grid.color": "#e4e8ec",
+    "legend.frameon": False,
+}
+CHOSEN = "#d1495b"
+POSTERIOR = "#30638e"
+OBSERVED = "#26323d"
 MAX_PANELS = 16
 COLUMNS = 4
 MAX_TICKS = 6
+
+
+def regret_curve(scenario: Scenario, attempts: Sequence[SimulatedAttempt]) -> list[float]:
+    """Cumulative regret after each recurrence, in expected recurrences of the best fixed choice."""
+    costs = costs_by_recurrence(scenario.recurrences, attempts)
+    pairs = zip(costs, best_fixed_costs(scenario), strict=True)
+    return list(accumulate(cost / expected - 1 for cost, expected in pairs))
+
+
+def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
+    """Mean of curves, with the length of the shortest."""
+    return [sum(values) / len(values) for values in zip(*curves, strict=False)]
+
+
+def write_regret_plot(path: str | Path, title: str, curves: Mapping[str, Sequence[float]]) -> None:
+    """Draw one curve per policy.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    with saved_figure(path, 8.0, 4.5) as figure:
+        axes = figure.subplots()
+        for name, curve in curves.items():
+            axes.plot(range(1, len(curve) + 1), curve, label=name, linewidth=1.8)
+        axes.set_title(title)
+        axes.set_xlabel("recurrences")
+        axes.set_ylabel("cumulative regret\n(in recurrences of the best fixed choice)")
+        axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in curves.values() if curve)))
+        axes.legend()
+
+
+@contextmanager
+def saved_figure(path: str | Path, width_inches: float, height_inches: float) -> Iterator[Figure]:
+    """Yield a figure; save it atomically as a PNG if the block ends without an exception.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    # Deferred, because the import takes half a second and most commands draw nothing.
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
+        yield figure
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=144)
+    with open_atomic_bytes(path) as stream:
+        stream.write(content.getvalue())
 
 
 @dataclass(frozen=True)
@@ -26,9 +95,6 @@ class PosteriorPanel:
     """One decision.
 
     Attributes:
-        recurrence: The recurrence of the decision.
-        arms: The policy's estimates at the decision.
-        chosen: The chosen configuration.
         runs: (batch size, cost in joules, whether it reached the target) of each earlier run.
     """
 
@@ -61,19 +127,15 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
             axes.set_visible(False)
         sizes = sorted({arm.batch_size for panel in shown for arm in panel.arms})
         if sizes:
-            _set_ticks(grid.flat[0], sizes)
+            # The common axis names at most `MAX_TICKS` batch sizes.
+            step = -(-len(sizes) // MAX_TICKS)
+            grid.flat[0].set_xticks(sizes[::step], labels=[str(size) for size in sizes[::step]])
+            grid.flat[0].minorticks_off()
         for axes in grid[-1]:
             axes.set_xlabel("batch size")
         of = "the least expected" if means else "the first run"
         figure.supylabel(f"cost of reaching the target (% of {of})")
         figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
-
-
-def _set_ticks(axes: Axes, sizes: Sequence[int]) -> None:
-    """Name batch sizes on the common axis, at most `MAX_TICKS` of them."""
-    step = -(-len(sizes) // MAX_TICKS)
-    axes.set_xticks(sizes[::step], labels=[str(size) for size in sizes[::step]])
-    axes.minorticks_off()
 
 
 def _legend() -> list[Artist]:

@@ -1,1 +1,0 @@
-"""Figures of a policy's posterior and regret."""
