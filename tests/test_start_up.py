@@ -75,7 +75,6 @@ def test_the_client_is_imported_without_an_http_client() -> None:
         "wattloop.wire.environment",
         "wattloop.errors",
         "wattloop.wire.launcher",
-        "wattloop.run.metric",
         "wattloop.printable",
     }
 

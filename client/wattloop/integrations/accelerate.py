@@ -9,8 +9,8 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker
 
+from wattloop.arguments import metric_named
 from wattloop.integrations.epoch_loop import RunScope, metric_names
-from wattloop.run.metric import metric_named
 from wattloop.run.training_run import Run
 
 # A script may log the metric after its second epoch for the first time, if it evaluates every other one.

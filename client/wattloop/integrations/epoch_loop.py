@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
+from wattloop.arguments import metric_named
 from wattloop.errors import InputError, UsageError
 from wattloop.printable import short_repr
-from wattloop.run.metric import metric_named
 from wattloop.run.training_run import Run
 
 

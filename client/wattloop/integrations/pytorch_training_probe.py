@@ -19,6 +19,7 @@ from typing import Any, SupportsFloat
 
 import torch
 
+from wattloop.arguments import metric_value
 from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 from wattloop.integrations.pytorch_probe import (
@@ -32,7 +33,6 @@ from wattloop.integrations.pytorch_probe import (
 from wattloop.power.shared_totals import SharedReading
 from wattloop.power.thresholds import Thresholds
 from wattloop.printable import ascii_text
-from wattloop.run.metric import metric_value
 from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, ProbePlan, Trial, cheapest, grid, left_out
 from wattloop.run.probe_ranks import ProbeRanks
 from wattloop.run.probing import unchanged_random_numbers

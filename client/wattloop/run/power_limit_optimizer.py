@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, SupportsFloat
 
-from wattloop.arguments import gpu_names, number_between
+from wattloop.arguments import gpu_names, metric_value, number_between
 from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus.agent import SOCKET_VARIABLE, AgentConnection
 from wattloop.gpus.process_gpus import gpus_of_process
@@ -18,7 +18,6 @@ from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
 from wattloop.printable import short_repr
 from wattloop.run.held_gpus import ProcessGpus
-from wattloop.run.metric import metric_value
 from wattloop.run.training_run import Run
 from wattloop.wire.launcher import process_rank
 from wattloop.wire.torch_group import LostStoreError, TorchGroup, torch_group

@@ -10,9 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsFloat
 
-from wattloop.arguments import gpu_names, number_between, whole_number
+from wattloop.arguments import gpu_names, metric_value, number_between, whole_number
 from wattloop.errors import UsageError
-from wattloop.run.metric import metric_value
 from wattloop.wire.environment import RunEnvironment
 
 # The other modules are imported where they are used first, since a training script imports this one before it

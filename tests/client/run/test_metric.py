@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from wattloop import Run
+from wattloop.arguments import metric_named, metric_value
 from wattloop.errors import InputError
-from wattloop.run.metric import metric_named, metric_value
 
 
 @pytest.mark.parametrize(
