@@ -21,7 +21,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import PolicyCache, Snapshot

@@ -1,4 +1,4 @@
-"""The values that a policy chooses from: batch sizes and further named parameters."""
+"""The policy that chooses, the kinds of its decisions, and its values: batch sizes and further named parameters."""
 
 import math
 import re
@@ -8,7 +8,6 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.field_types import (
     DNS_LABEL_PATTERN,
     MAX_BATCH_SIZE,
@@ -63,6 +62,35 @@ ParameterValue = Annotated[
         )
     ),
 ]
+
+
+class PolicyName(StrEnum):
+    """The policies."""
+
+    THOMPSON_SAMPLING = "ThompsonSampling"
+    ZEUS = "Zeus"
+
+
+class DecisionKind(StrEnum):
+    """The kind of a decision."""
+
+    TRIAL = "Trial"
+    SAMPLE = "Sample"
+    INCUMBENT = "Incumbent"
+    PRUNE = "Prune"
+    DEFAULT = "Default"
+    FIXED = "Fixed"
+    ADVISE = "Advise"
+    COMPARISON = "Comparison"
+
+
+KIND: DecisionKind = Field(
+    description="Trial: to learn about a batch size. Sample: drawn with the probability of being the cheapest. "
+    "Incumbent: the batch size with the lowest expected cost. Prune: a pruning step of the published policy. "
+    "Default: the default batch size. Fixed: the same, because of spec.mode Fixed. Advise: the default configuration, "
+    "because of spec.mode Advise; reason states the advice. Comparison: the default batch size, whose final metric "
+    "spec.objective.target.tolerance needs."
+)
 
 
 class BatchSizeScope(StrEnum):

@@ -1,7 +1,5 @@
 """FrequencyPlan: GPU clocks for each operation of a pipeline-parallel training."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -10,7 +8,6 @@ from pydantic import Field
 
 from wattloop.errors import InputError
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import PlanSaving
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
@@ -24,6 +21,7 @@ from wattloop_operator.api.model import (
     Scope,
     exactly_one_of,
 )
+from wattloop_operator.api.power_fields import PlanSaving
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.files.archive import PlanArchive
@@ -210,7 +208,7 @@ MAX_ARCHIVE_BYTES = 16 * 1024 * 1024
 EXPECTED = "the file plans.json.gz of `wattloop plan` as base64; `wattloop plan --manifest` writes it"
 
 
-def decode_archive(text: str) -> PlanArchive:
+def decode_archive(text: str) -> "PlanArchive":
     """The plans of ``spec.archive``.
 
     Raises:

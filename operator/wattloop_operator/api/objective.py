@@ -1,4 +1,4 @@
-"""The objective of a job: the target metric, and the weight of energy against time."""
+"""The objective of a job: the target metric, words in names of metrics, and the weight of energy against time."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,6 @@ from pydantic import Field
 
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.field_types import SECONDS_OF_YEAR, DecimalString, NonNegativeNumber, Number
-from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
 
 # A client that cannot deliver a report waits for up to 30 s, and reports every quarter of the deadline.
@@ -17,6 +16,49 @@ METRIC_PATTERN = r"^[^\x00-\x20\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-
 Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
 ProgressDeadline = Annotated[int, Field(ge=MIN_PROGRESS_DEADLINE_SECONDS, le=SECONDS_OF_YEAR)]
+
+
+def _pattern(words: str, *phrases: str) -> str:
+    """A regular expression of RE2 that matches names with one of these words, or with a phrase anywhere.
+
+    Words are separated by any character but a letter, or by capitals (valLoss, MSELoss).
+    """
+    anywhere = "|".join(words.split())
+    # A capital begins a word of camel case.
+    capitalised = "|".join(word.capitalize() for word in words.split())
+    return "|".join(
+        (
+            f"(?i:{'|'.join(phrases)})",
+            f"(^|[^A-Za-z])(?i:{anywhere})([^A-Za-z]|$)",
+            f"({capitalised})([^a-z]|$)",
+            f"(^|[^A-Za-z])({anywhere})[A-Z]",
+            f"[a-z]({anywhere.upper()})([^A-Za-z]|$)",
+        )
+    )
+
+
+# A phrase is long enough to be unmistakable inside another word, such as crossEntropy.
+LOWER_IS_BETTER_PATTERN = _pattern(
+    "loss losses logloss error errors err wer cer ter eer mae mape smape mse msle rmse rmsle nll ppl bpb bpc bpd "
+    "fid fvd kid lpips brier ece crps regret deviance divergence entropy",
+    "perplexity",
+    "cross[_./-]?entropy",
+    "bits[_./-]?per[_./-]?(byte|char|dim|pixel|token|word)",
+    "neg(ative)?[_./-]?log[_./-]?likelihood",
+    "edit[_./-]?distance",
+)
+HIGHER_IS_BETTER_PATTERN = _pattern(
+    "acc auc auroc auprc bleu dice f1 iou miou mrr ndcg precision psnr recall reward rouge ssim", "accuracy"
+)
+# Metrics that are a share of what was evaluated: from 0 to 1, or in percent.
+SHARE_PATTERN = _pattern(
+    "acc ap auc auroc auprc bleu dice em f1 hits? iou jaccard map meteor miou mota mrr ndcg [pr]@[0-9]+ pck pq "
+    "prec precision recall rouge(?:[0-9]|l|lsum)? sacrebleu sensitivity specificity top-?[0-9]+",
+    "accuracy",
+    "exact[_./ -]?match",
+)
+# Rates of errors, which papers give in percent and libraries as fractions.
+ERROR_RATE_PATTERN = _pattern("cer eer per ter wer", "(word|character|phoneme)[_ -]error[_ -]rate")
 
 
 class Direction(StrEnum):

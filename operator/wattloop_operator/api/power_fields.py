@@ -1,11 +1,16 @@
-"""Power limits and clocks of a run's GPUs."""
+"""Power limits and clocks of a run's GPUs, and how an attempt uses a frequency plan, in statuses."""
 
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, SECONDS_OF_YEAR
+from wattloop_operator.api.field_types import (
+    DNS_SUBDOMAIN_PATTERN,
+    SECONDS_OF_YEAR,
+    DecimalString,
+    NonNegativeDecimalString,
+)
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_WATTS = 10_000
@@ -126,3 +131,43 @@ class Power(ApiModel):
     def named_plan(self) -> str | None:
         """The name of the FrequencyPlan that the ranks of a pipeline run; None if the operator plans."""
         return None if self.frequency_plan is None else self.frequency_plan.name
+
+
+class PlanSaving(ApiModel):
+    """What a plan saves and costs in time, by measurement."""
+
+    saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy that the plan saves, in percent: measured between iterations under the plan and those at "
+        "free clocks between them. Negative if the plan takes more. Absent while it is not known yet, and beside a "
+        "straggler. It stays if this attempt withdraws the plan.",
+    )
+    slowdown_percent: DecimalString | None = Field(
+        default=None,
+        description="Time that the plan costs, in percent, measured likewise. Negative if the plan is faster.",
+    )
+    saving_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the differences between iterations and the errors of the energy counters.",
+    )
+    slowdown_error_percent: NonNegativeDecimalString | None = Field(
+        default=None, description="Standard error of the slowdown, in points of percent, likewise."
+    )
+
+
+class AppliedFrequencyPlan(PlanSaving):
+    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
+
+    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
+    mode: str = Field(
+        description="Free: the ranks set no clocks. Profile: they measure clocks. Plan: they run the plan.",
+        max_length=16,
+    )
+    reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
+    problem: str = Field(
+        default="",
+        description="Why there is no plan for the pipeline, although its profile is complete or the job names a "
+        "FrequencyPlan; or why it was withdrawn. Empty otherwise.",
+        max_length=512,
+    )

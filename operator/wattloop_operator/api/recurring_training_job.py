@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec
-from wattloop_operator.api.batch_size_policy import PolicyName
+from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec, PolicyName
 from wattloop_operator.api.cron import SCHEDULE_FORM, SCHEDULE_RULES, Schedule, TimeZone
 from wattloop_operator.api.field_types import DNS_LABEL_PATTERN, MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta

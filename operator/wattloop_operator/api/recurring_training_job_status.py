@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size import ParametersByName
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind, ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, list_map

@@ -1,7 +1,5 @@
 """The workload of a run: a batch/v1 Job or an object of another kind, preserved as the user wrote it."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -57,7 +55,7 @@ class PreservedObject:
         )
 
     @classmethod
-    def _validated(cls, value: object) -> PreservedObject:
+    def _validated(cls, value: object) -> "PreservedObject":
         if isinstance(value, PreservedObject):
             return value
         if not isinstance(value, Mapping):

@@ -5,10 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt_state import ProgressSummary, Result
-from wattloop_operator.api.batch_size import ParametersByName
-from wattloop_operator.api.batch_size_policy import KIND, DecisionKind, PolicyName
+from wattloop_operator.api.batch_size import KIND, DecisionKind, ParametersByName, PolicyName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import (
@@ -23,7 +21,7 @@ from wattloop_operator.api.model import (
 )
 from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline, Target
-from wattloop_operator.api.power_fields import Watts
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan, Watts
 from wattloop_operator.api.recurring_training_job_status import MoneyText
 from wattloop_operator.api.reporting_source import Reporting
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from wattloop.errors import InputError, OperationError
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.cluster.api import (

@@ -17,8 +17,7 @@ from typing import Any
 
 import re2
 
-from wattloop_operator.api.metric_words import ERROR_RATE_PATTERN, SHARE_PATTERN
-from wattloop_operator.api.objective import Direction, Target
+from wattloop_operator.api.objective import ERROR_RATE_PATTERN, SHARE_PATTERN, Direction, Target
 from wattloop_operator.domain.progress_bar import is_of_step, step_count_of
 from wattloop_operator.domain.training_data import (
     EVALUATION,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, PlanSaving
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan, PlanSaving
 
 MAX_CHARACTERS = 1024
 

@@ -3,8 +3,6 @@
 A mark is where recurrences begin to train something else, or somewhere else.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +62,9 @@ class JobHistory:
     default_parameters: Mapping[str, str] = field(default_factory=dict)
     tariff: Tariff = NO_TARIFF
     energy_origin: str | None = None
-    derived: dict[Callable[[JobHistory], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    derived: dict[Callable[["JobHistory"], Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from wattloop.printable import printable
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.quantities import NONE, Units, metric_text
 from wattloop_operator.domain.snapshot import Snapshot

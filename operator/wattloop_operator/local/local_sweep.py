@@ -24,7 +24,7 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.csv_table import write_csv_table
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
@@ -37,8 +37,7 @@ from wattloop_operator.history.rows import cell_text, rows_of
 from wattloop_operator.local.local_gpus import Simulation, limit_range
 from wattloop_operator.local.local_run import LocalRun, Runner, StartedRun
 from wattloop_operator.local.run_clock import now
-from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front, tradeoff_points
-from wattloop_operator.plots.tradeoff_plot import write_tradeoff_plot
+from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front, tradeoff_points, write_tradeoff_plot
 from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
 from wattloop_planner.canonical_json import canonical_json

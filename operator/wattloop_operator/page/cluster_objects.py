@@ -4,8 +4,6 @@ While a cluster is upgraded it has objects of another version. One that cannot b
 it is found when the objects are read, and not by each view that would fail at it. An object is checked once a version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import defaultdict
@@ -73,7 +71,7 @@ class ClusterObjects:
         versions_of_namespaces = sorted((name, each.version) for name, each in self.namespaces.items())
         return change_digest((versions_of_namespaces, sorted(self.unread.items()), self.unreviewed))
 
-    def of(self, names: Iterable[str], unreviewed: str = "") -> ClusterObjects:
+    def of(self, names: Iterable[str], unreviewed: str = "") -> "ClusterObjects":
         """Those of some of the namespaces; why it is not known of each whether it is one of them."""
         chosen = set(names)
         return ClusterObjects(

@@ -13,8 +13,7 @@ from wattloop_operator.page.job_view import running_attempts
 from wattloop_operator.plots.cost_plot import cost_svg
 from wattloop_operator.plots.curve_plot import curve_of_running, curve_svg, latest_curve
 from wattloop_operator.plots.figure_style import DARK, LIGHT
-from wattloop_operator.plots.tradeoff import tradeoff_points
-from wattloop_operator.plots.tradeoff_plot import tradeoff_svg
+from wattloop_operator.plots.tradeoff import tradeoff_points, tradeoff_svg
 
 # A plot takes up to half a megabyte.
 MAX_PLOTS_KEPT = 32

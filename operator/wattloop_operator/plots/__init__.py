@@ -6,8 +6,7 @@ from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.plots.cost_plot import write_cost_plot
-from wattloop_operator.plots.tradeoff import tradeoff_points
-from wattloop_operator.plots.tradeoff_plot import write_tradeoff_plot
+from wattloop_operator.plots.tradeoff import tradeoff_points, write_tradeoff_plot
 
 
 def write_plots(folder: Path, history: JobHistory) -> tuple[Path, ...]:

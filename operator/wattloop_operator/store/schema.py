@@ -3,8 +3,6 @@
 Another program, a damaged disk or an attacker may have written the file.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -201,7 +199,7 @@ def _upgrade(name: str, on: Connection) -> None:
     )
 
 
-def _compatible_from(config: Config) -> int:
+def _compatible_from(config: "Config") -> int:
     """Version of the last migration that is not additive, which an operator must know."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 

@@ -1,7 +1,5 @@
 """The stored records of each job, read once: this operator, or this local run, is their only writer."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -42,6 +40,15 @@ class JobRecords:
             + sum(BYTES_OF_PROFILE + BYTES_OF_MEASUREMENT * len(each.measurements) for each in self.profiles)
             + BYTES_OF_LATE_USAGE * len(self.late_usages)
         )
+
+
+@dataclass(frozen=True)
+class _RecordedJobs:
+    """The uids of the jobs that have records of a kind, or had some."""
+
+    observations: set[str]
+    profiles: set[str]
+    late_usages: set[str]
 
 
 class StoreCache:
@@ -136,15 +143,6 @@ class StoreCache:
             stores = (self._store.observations, self._store.profiles, self._store.late_usages)
             self._recorded = _RecordedJobs(*(each.job_uids() for each in stores))
         return self._recorded
-
-
-@dataclass(frozen=True)
-class _RecordedJobs:
-    """The uids of the jobs that have records of a kind, or had some."""
-
-    observations: set[str]
-    profiles: set[str]
-    late_usages: set[str]
 
 
 def _record_bytes(record: ObservationRecord) -> int:

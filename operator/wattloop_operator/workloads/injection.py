@@ -15,8 +15,7 @@ from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
 from wattloop.wire.environment import PIPELINE_PREFIX, PREFIX, TERMINATION_MESSAGE_VARIABLE, RunEnvironment
 from wattloop.wire.message_fields import shown
-from wattloop_operator.api.batch_size import BatchSizeScope
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import BatchSizeScope, DecisionKind
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.template_checks import requested_gpus, training_containers, wrong_gpu_request

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from wattloop_operator.api.batch_size_policy import PolicyName
+from wattloop_operator.api.batch_size import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time

@@ -14,7 +14,7 @@ import yaml
 
 from wattloop.commands.main import main
 from wattloop_operator.api.manifests import check_text
-from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
+from wattloop_operator.api.objective import LOWER_IS_BETTER_PATTERN
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 VALID = sorted(MANIFESTS.glob("valid/*.yaml"))

@@ -10,7 +10,7 @@ from PIL import Image
 
 from support.test_sets.parameters import exhaustive_after
 from wattloop.errors import OperationError
-from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
+from wattloop_operator.plots import cost_plot, tradeoff, write_plots
 from wattloop_operator.plots.figure_style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_planner.bandit.configuration import Configuration
@@ -36,7 +36,7 @@ def write_cost(path: Path, job_history: Any) -> None:
 
 
 def write_tradeoff(path: Path, job_history: Any) -> None:
-    tradeoff_plot.write_tradeoff_plot(path, job_history.title, tradeoff_points(job_history), job_history.units)
+    tradeoff.write_tradeoff_plot(path, job_history.title, tradeoff_points(job_history), job_history.units)
 
 
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
@@ -87,7 +87,7 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any)
 
 def test_the_front_is_drawn_and_its_ends_are_labelled(job_history: Any) -> None:
     points = tradeoff_points(job_history)
-    figure = tradeoff_plot._draw("team/digits", points, job_history.units)
+    figure = tradeoff._draw("team/digits", points, job_history.units)
     (axes,) = figure.axes
     front = pareto_front(points)
     drawn = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "--"]
@@ -99,7 +99,7 @@ def test_plots_of_an_empty_history_show_a_message(history: Make, tmp_path: Path)
     assert [text.get_text() for text in cost_plot._draw(history()).axes[0].texts] == [
         "No recurrence has ended with a known cost yet."
     ]
-    assert [text.get_text() for text in tradeoff_plot._draw("team/digits", (), history().units).axes[0].texts] == [
+    assert [text.get_text() for text in tradeoff._draw("team/digits", (), history().units).axes[0].texts] == [
         "No batch size has reached the target yet."
     ]
     assert all(path.exists() for path in write_plots(tmp_path, history()))

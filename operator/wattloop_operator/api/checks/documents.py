@@ -1,7 +1,5 @@
 """Reads YAML as Kubernetes does, with the position of every key and value and with bounded work."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator
@@ -63,7 +61,7 @@ class Document:
     values: dict[Path, Position] = field(default_factory=dict)
     place: Path = ()
 
-    def objects(self) -> Iterator[Document]:
+    def objects(self) -> Iterator["Document"]:
         """Itself, or the objects of a list, as `kubectl get -o yaml` prints several."""
         items = _listed(self.value)
         if items is None:

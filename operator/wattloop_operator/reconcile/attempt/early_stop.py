@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
+from wattloop_operator.api.batch_size import DecisionKind, PolicyName
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrenceSpec
 from wattloop_operator.domain.progress import FinalMetricPrediction, Progress

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.snapshot import QueueWait, Snapshot, WorkloadState

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.model_output import AttemptModel

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec
 from wattloop_operator.domain.names import MAX_ATTEMPT

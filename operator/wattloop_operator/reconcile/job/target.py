@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
-from wattloop_operator.api.objective import Direction, Target
+from wattloop_operator.api.objective import HIGHER_IS_BETTER_PATTERN, Direction, Target
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from wattloop.energy.cost import CostModel
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost

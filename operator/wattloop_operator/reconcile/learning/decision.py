@@ -10,8 +10,7 @@ from datetime import datetime
 
 from wattloop.run.micro_batches import micro_batches
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
-from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
+from wattloop_operator.api.batch_size import BatchSizeScope, DecisionKind, LearningRateScaling, PolicyName
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost

@@ -12,7 +12,7 @@ from typing import Any
 
 from wattloop.power.selectors import MeasuredLimit, selector_named
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.power_fields import Power, PowerMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import Attribution

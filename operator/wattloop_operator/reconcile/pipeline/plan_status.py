@@ -8,10 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.pipeline.plan_messages import FREE, PLAN
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend, backend_with, not_none
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.reconcile.actions import WriteJobStatus

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records
 from support.backends.model_backend import KEY, ModelBackend, job, not_none, report
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import OTHER_CELLS, PolicyCache, Snapshot

@@ -12,7 +12,7 @@ from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations, joined
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
+from wattloop_operator.api.power_fields import AppliedFrequencyPlan
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess, free_iterations
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
