@@ -215,8 +215,8 @@ class SequentialDesign:
         return Choice(self.limits_watts[place], doubt, self.limits_watts[critical], estimate)
 
 
-def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
-    """The limits to measure: from the maximum down in steps of 25 W, or of a multiple of it for at most nine limits.
+def limits_to_measure(min_watts: float, max_watts: float, at_most: int = MAX_LIMITS) -> tuple[float, ...]:
+    """The limits to measure: from the maximum down in steps of 25 W, or of a multiple of it for at most so many limits.
 
     Returns:
         Limits in descending order. The maximum is first, so that the default configuration is always
@@ -227,7 +227,7 @@ def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
         (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
     """
     width = max_watts - min_watts
-    step = 25.0 * max(1, math.ceil(width / 25.0 / (MAX_LIMITS - 1)))
+    step = 25.0 * max(1, math.ceil(width / 25.0 / (at_most - 1)))
     return tuple(max_watts - step * index for index in range(int(width // step) + 1))
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from wattloop.power.sequential_design import limits_to_measure
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.api.power_fields import Power
@@ -29,7 +30,6 @@ from wattloop_operator.reconcile.learning.power_profiles import best_limit
 
 # Each takes up to two epochs. Time and energy are smooth functions of the limit, so five suffice.
 MAX_ORDERED_LIMITS = 5
-STEP_WATTS = 25
 # The energy at the ends of a window is known up to a few seconds of the change of power.
 MIN_WINDOW_SECONDS = 30.0
 # An epoch counts for the limit that was changed to within this part of it.
@@ -49,9 +49,7 @@ def limits_to_order(min_watts: int, max_watts: int) -> tuple[int, ...]:
         >>> limits_to_order(100, 160)
         (160, 135, 110)
     """
-    width = max_watts - min_watts
-    step = STEP_WATTS * max(1, math.ceil(width / STEP_WATTS / (MAX_ORDERED_LIMITS - 1)))
-    return tuple(max_watts - step * index for index in range(width // step + 1))
+    return tuple(map(int, limits_to_measure(min_watts, max_watts, MAX_ORDERED_LIMITS)))
 
 
 def needs_order(recurrence: TrainingAttempt, *, may_have_socket: bool) -> bool:
