@@ -5,8 +5,6 @@ a receive. The time after the last instruction has the optimizer's step in it, a
 first one the loading of data on the first rank, so neither is waiting.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 from typing import NamedTuple

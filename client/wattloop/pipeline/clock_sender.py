@@ -5,8 +5,6 @@ reads whether the stream is open; the other thread closes the stream to it, and 
 it uses the stream in another way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import select

@@ -3,8 +3,6 @@
 All ranks find the same ones, because these follow from the directive and the number of the iteration alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar

@@ -5,8 +5,6 @@ function, object or lock then costs about a microsecond. So what is the same in 
 before, and an instruction does no more than compare its key, store two times, and send bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import TracebackType
 

@@ -4,8 +4,6 @@ A repetition with a pause in it is found by its distance from the median, in uni
 (Rousseeuw and Croux 1993).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from array import array

@@ -1,7 +1,5 @@
 """Runs the iterations of a pipeline: chooses and sends the clocks of their instructions, and records them."""
 
-from __future__ import annotations
-
 import logging
 from array import array
 from collections.abc import Callable

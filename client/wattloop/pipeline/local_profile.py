@@ -1,7 +1,5 @@
 """Measures the clocks of a profile without an operator, for ``wattloop plan --profile``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

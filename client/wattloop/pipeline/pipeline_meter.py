@@ -4,8 +4,6 @@ The training thread appends the record of each iteration to a queue. A thread of
 with the readings of the GPUs' counters, which the process's sampler reads.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

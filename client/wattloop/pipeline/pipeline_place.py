@@ -1,7 +1,5 @@
 """The place of a rank in a job with data, tensor and pipeline parallelism."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

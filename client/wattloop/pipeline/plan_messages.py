@@ -1,7 +1,5 @@
 """Messages between the ranks of a pipeline and the operator's plan service; a repeated or late one changes nothing."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A thread of its own sends them. An undelivered report is dropped, because the ne
 service that does not know the process any more says so, and the rank registers again.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

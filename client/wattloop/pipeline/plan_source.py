@@ -1,7 +1,5 @@
 """What sets the clocks of a rank, and what writes its measurements: a plan that the script gives, or the operator."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from collections.abc import Callable, Sequence

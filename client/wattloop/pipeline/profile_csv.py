@@ -1,7 +1,5 @@
 """The profile that ``wattloop plan --profile`` reads, with the rows of all ranks, which a later run completes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass

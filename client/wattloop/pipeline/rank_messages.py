@@ -1,7 +1,5 @@
 """What a rank tells the plan service: its registration and its reports."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 

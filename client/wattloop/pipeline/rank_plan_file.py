@@ -5,8 +5,6 @@ frequency, or these with a dict of knobs for each instruction in execution order
 executed: Python's own parser takes 500 bytes of memory for each number.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

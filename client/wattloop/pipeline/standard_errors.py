@@ -1,7 +1,5 @@
 """Estimates with standard errors: from repetitions, by a jackknife over groups and Student's t, and from each other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A thousand ranks register at once, and a durable write takes milliseconds. Each message waits for its group only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

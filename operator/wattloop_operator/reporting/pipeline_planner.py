@@ -3,8 +3,6 @@
 Nothing waits in memory: the planner reads a pipeline when its turn comes.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The plan service: receives the registrations and reports of a pipeline's ranks, and answers with directives."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

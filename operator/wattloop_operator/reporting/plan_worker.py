@@ -4,8 +4,6 @@
 `PipelineFrontier` to its standard output, as the store keeps them. It ends with the thread that waits for it.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

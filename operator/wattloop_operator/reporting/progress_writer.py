@@ -4,8 +4,6 @@ A report that stops the training, reaches the target, brings a verdict or is the
 answered. After a kill the next report repeats what was not written, since reports are cumulative.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Series of runs in one training, measured and dumped in Perseus' form: plans of a folder, or power limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 docs/internals/pipeline-experiments.md has the runs, and how the limits of the stages follow from them.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -3,8 +3,6 @@
 The parts are joined by ``+``: ``merak+gpt3-xl+custom:0,8,14,21,27+dp1+pp4+tp1+mbs8+nmb128+PointSolution``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

@@ -4,8 +4,6 @@ An iteration counts if it lies between the request and a later look at the GPUs'
 and the agent has not disconnected meanwhile.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

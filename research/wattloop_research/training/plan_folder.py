@@ -1,7 +1,5 @@
 """Runs all plans of a folder in one training, and the best one afterwards: docs/internals/pipeline-experiments.md."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ All ranks find the same runs and so change the setting at the same iterations, w
 killed goes on, when it is started again, at the first run that some rank has not dumped, after those that warm up.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

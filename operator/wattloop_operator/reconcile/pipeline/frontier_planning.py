@@ -3,8 +3,6 @@
 Runs in a process of its own; see `wattloop_operator.reporting.plan_worker`.
 """
 
-from __future__ import annotations
-
 import graphlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The frontier of a user's FrequencyPlan, if it fits the ranks: their GPUs, their instructions, their clocks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 

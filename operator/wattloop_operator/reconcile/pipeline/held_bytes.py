@@ -1,7 +1,5 @@
 """How much memory a pipeline takes, from measured sizes of what a sender decides the number of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from wattloop.pipeline.plan_messages import RankRegistration, RankReport

@@ -4,8 +4,6 @@ The ranks of a pipeline run their iterations in step. So a rank of which no iter
 just been replaced, takes as long as the others.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineRank, PipelineState

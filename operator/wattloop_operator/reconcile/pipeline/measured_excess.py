@@ -3,8 +3,6 @@
 docs/internals/pipeline-measurement.md has the reasons.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is kept of a pipeline, as compressed JSON: the rows of the store, and what its planner reads and writes."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A pipeline is one attempt of a job whose ranks register with the plan service.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The status of a FrequencyPlan, from the state of the pipeline that runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime

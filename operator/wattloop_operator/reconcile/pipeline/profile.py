@@ -1,7 +1,5 @@
 """Which clocks of a pipeline are still to be measured, and what a frontier is planned from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

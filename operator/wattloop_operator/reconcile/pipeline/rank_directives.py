@@ -1,7 +1,5 @@
 """Decides what the ranks of a pipeline do, in two phases: docs/internals/plan-service.md."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Merges registrations of ranks: complete schedules that agree with those of the other ranks."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Before, energies and powers that no GPU can have are refused: they would decide 
 later recurrences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta

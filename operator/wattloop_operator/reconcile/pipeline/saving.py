@@ -4,8 +4,6 @@ What it saves by measurement is in `wattloop_operator.reconcile.pipeline.measure
 attempt has both in one line.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Notices stragglers: a data-parallel pipeline whose iterations take longer than those of the others."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections import defaultdict

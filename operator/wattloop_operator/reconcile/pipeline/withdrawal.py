@@ -1,7 +1,5 @@
 """Withdraws a plan that is measured to cost more than it saves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from wattloop.pipeline.plan_messages import PLAN
