@@ -100,7 +100,6 @@ lint: $(STAMP)
 	$(BIN)/python tests/unreached_names.py
 	$(BIN)/python tests/api_fields.py
 	$(BIN)/python -m wattloop_operator.generated --check
-	$(BIN)/python -m wattloop_agent.telemetry.catalogue --check
 	$(BIN)/python docs/reference/generate.py --check
 	$(SPHINX) --builder dummy docs build/site-check
 
@@ -118,7 +117,6 @@ pictures: $(STAMP) chromium
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.generated
-	$(BIN)/python -m wattloop_agent.telemetry.catalogue
 	$(BIN)/python docs/reference/generate.py
 
 format: $(STAMP)

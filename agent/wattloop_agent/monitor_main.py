@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_agent.agent_settings import AgentSettings
-from wattloop_agent.monitor.bounds_file import BoundsFile
 from wattloop_agent.monitor.connection_slots import allowed_connections
-from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.gpu_users import GpuUsers, ListedGpus
@@ -25,12 +23,10 @@ from wattloop_agent.monitor.loop_watchdog import LoopWatchdog, WatchedTask
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.ordered_limits import OrderedLimits
-from wattloop_agent.monitor.policy_limits import PolicyViolations
-from wattloop_agent.monitor.power_controller_connector import Connector, SocketConnector
-from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.policy_limits import BoundsFile, PolicyViolations
+from wattloop_agent.monitor.power_controller_link import Connector, PowerControllerLink, SocketConnector
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
-from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import RequestError
@@ -38,6 +34,7 @@ from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 if TYPE_CHECKING:
     from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
+    from wattloop_agent.monitor.push.pusher import Pusher
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +47,6 @@ CHECK_SECONDS = 1.0
 
 # An event loop that makes no progress for so many heartbeat timeouts counts as hung.
 MAX_STALL_TIMEOUTS = 10
-
-POWER_CONTROLLER_BOUNDS = tuple(
-    f"{bound}-{setting}"
-    for setting in ("power-limit", "graphics-clock", "memory-clock")
-    for bound in ("minimum", "maximum")
-)
 
 
 def run_monitor(settings: AgentSettings, watch_parent: int | None = None, ready: int | None = None) -> int:
@@ -89,8 +80,9 @@ class _Monitor:
     async def run(self, listening: socket.socket) -> int:
         settings = self._settings
         supervisor = PowerControllerSupervisor(power_controller_options(settings)) if settings.part == "both" else None
-        requests, heartbeats = (_connector(settings, supervisor, link) for link in LINKS)
-        power_controller = PowerControllerLink(requests, settings.heartbeat_timeout)
+        power_controller, heartbeats = (
+            PowerControllerLink(_connector(settings, supervisor, link), settings.heartbeat_timeout) for link in LINKS
+        )
         readings = NvmlReadings(settings.nvml_library)
         ledger_writer = LedgerWriter(settings.monitor_state_directory)
         meter = Meter(readings, integrated=ledger_writer.integrated, counter=ledger_writer.counter_id)
@@ -102,7 +94,7 @@ class _Monitor:
         watchdog = LoopWatchdog(MAX_STALL_TIMEOUTS * settings.heartbeat_timeout, heartbeat_seconds)
         lease_tracker = LeaseTracker(
             power_controller,
-            HeartbeatLink(heartbeats, settings.heartbeat_timeout),
+            heartbeats,
             authenticator,
             heartbeat_seconds,
             violations=violations,
@@ -130,10 +122,10 @@ class _Monitor:
             if supervisor is not None:
                 # Before its connections close, since a power controller whose monitor is gone ends
                 # by itself.
-                stack.push_async_callback(supervisor.end)
+                stack.push_async_callback(asyncio.to_thread, supervisor.end)
             meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
             orders = None if pods is None else OrderedLimits(pods, handlers, loop)
-            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter, orders=orders, recorder=recorder)
+            pusher = _pusher(settings, bounds, meter, orders=orders, recorder=recorder)
             if pusher is not None:
                 pusher.start()
                 stack.callback(pusher.stop)
@@ -141,18 +133,8 @@ class _Monitor:
                 # Imported here: an agent that serves no metrics needs no HTTP server.
                 from wattloop_agent.telemetry.agent_metrics import AgentState, serve_metrics  # noqa: PLC0415
 
-                state = AgentState(
-                    meter.sampler,
-                    readings,
-                    lease_tracker,
-                    violations,
-                    server,
-                    ledger_writer,
-                    recorder,
-                    bounds,
-                    pusher,
-                )
-                stack.callback(serve_metrics(settings.metrics_bind, state))
+                parts = (meter.sampler, readings, lease_tracker, violations, server, ledger_writer, recorder, bounds)
+                stack.callback(serve_metrics(settings.metrics_bind, AgentState(*parts, pusher)))
             await stack.enter_async_context(WatchedTask(recorder.run(), "energy-recorder"))
             await stack.enter_async_context(WatchedTask(watchdog.run(), "loop-progress"))
             lease_tracker.start()
@@ -223,24 +205,18 @@ def _authenticator(
 
 
 def _pusher(
-    settings: AgentSettings,
-    ledger: Ledger,
-    bounds: BoundsFile,
-    meter: Meter,
-    *,
-    orders: OrderedLimits | None,
-    recorder: EnergyRecorder,
+    settings: AgentSettings, bounds: BoundsFile, meter: Meter, *, orders: OrderedLimits | None, recorder: EnergyRecorder
 ) -> Pusher | None:
     if not settings.push_url or settings.push_token_file is None:
         return None
     # Imported here: an agent that reports to no operator needs no HTTP client.
-    from wattloop_agent.monitor.push.node_report_api import NodeReportApi  # noqa: PLC0415
+    from wattloop_agent.monitor.push.pusher import NodeReportApi, Pusher  # noqa: PLC0415
 
     api = NodeReportApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
     return Pusher(
         api,
         settings.node_name,
-        ledger,
+        recorder.ledger,
         bounds,
         settings.push_interval,
         limits=lambda: meter.sampler.statuses,
@@ -251,23 +227,11 @@ def _pusher(
 
 def power_controller_options(settings: AgentSettings) -> list[str]:
     """The command line of a power controller that this monitor starts."""
-    options = [
-        "--state-directory",
-        str(settings.state_directory),
-        "--lock-directory",
-        str(settings.lock_directory),
-        "--heartbeat-timeout",
-        f"{settings.heartbeat_timeout:g}",
-        "--log-format",
-        settings.log_format,
-        "--log-level",
-        settings.log_level,
-    ]
-    for name in ("nvml-library", *POWER_CONTROLLER_BOUNDS):
-        value = getattr(settings, name.replace("-", "_"))
-        if value is not None:
-            options += [f"--{name}", str(value)]
-    return options
+    names = ["state-directory", "lock-directory", "heartbeat-timeout", "log-format", "log-level", "nvml-library"]
+    for setting in ("power-limit", "graphics-clock", "memory-clock"):
+        names += [f"minimum-{setting}", f"maximum-{setting}"]
+    values = ((f"--{name}", getattr(settings, name.replace("-", "_"))) for name in names)
+    return [word for name, value in values if value is not None for word in (name, str(value))]
 
 
 def _listening(settings: AgentSettings) -> socket.socket:

@@ -6,6 +6,7 @@ A monitor starts it as ``python -m wattloop_agent.power_controller_main``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import logging
 import math
@@ -14,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from wattloop import interruption
 from wattloop.errors import OperationError
@@ -22,7 +24,7 @@ from wattloop_agent.agent_logs import set_up_logs
 from wattloop_agent.agent_settings import AgentSettings, add_options, settings_from
 from wattloop_agent.durable_file import boot_id
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
-from wattloop_agent.power_controller.devices import Devices, NvmlDevices
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
@@ -63,66 +65,57 @@ def run_power_controller(settings: AgentSettings, connections: Sequence[socket.s
             controller socket.
 
     Returns:
-        The exit code: 130 where an ending signal ended it.
+        The exit code: 130 if an ending signal ended it.
 
     Raises:
         OperationError: The socket's path can't be used.
     """
     with interruption.deferred():
-        ended_by_signal = _run_power_controller(settings, connections)
+        with contextlib.ExitStack() as stack:
+            lease_manager = _lease_manager(settings)
+            server = PowerControllerLoop(
+                lease_manager,
+                PowerControllerVerbs(lease_manager, boot_time_seconds),
+                settings.heartbeat_timeout,
+                settings.power_controller_uids,
+            )
+            lease_manager.recover()
+            for connection in connections:
+                server.adopt(connection)
+            if not connections:
+                path = settings.power_controller_socket
+                assert path is not None, "settings_from requires it with --part power-controller"
+                server.listen(stack.enter_context(_listening(path, len(settings.power_controller_uids))))
+                stack.enter_context(removed_on_exit(path))
+            ended_by_signal = server.run()
         interruption.accept_request()
     return interruption.EXIT_INTERRUPTED if ended_by_signal else 0
 
 
-def _run_power_controller(settings: AgentSettings, connections: Sequence[socket.socket]) -> bool:
-    lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
-    server = PowerControllerLoop(
-        lease_manager,
-        PowerControllerVerbs(lease_manager, boot_time_seconds),
-        settings.heartbeat_timeout,
-        settings.power_controller_uids,
-    )
-    lease_manager.recover()
-    if connections:
-        for connection in connections:
-            server.adopt(connection)
-        return server.run()
-    assert settings.power_controller_socket is not None, "settings_from requires it with --part power-controller"
-    with _listening(settings) as listening, removed_on_exit(settings.power_controller_socket):
-        server.listen(listening)
-        return server.run()
-
-
 def restore_everything(settings: AgentSettings) -> int:
-    """Restore the GPUs that a dead agent left held, by the leases in its state folder.
-
-    Signals are deferred.
+    """Restore the GPUs that a dead agent left held, by the leases in its state folder; signals are deferred.
 
     Raises:
         OperationError: An agent uses the folder, it can't be read, or a GPU could not be restored.
     """
     with interruption.deferred():
-        return _restore_everything(settings)
+        lease_manager = _lease_manager(settings)
+        lease_manager.recover()
+        if lease_manager.state != "ready":
+            raise OperationError(lease_manager.state)
+        try:
+            restored = lease_manager.release()
+        except RequestError as refusal:
+            raise OperationError(refusal.message) from refusal
+        finally:
+            lease_manager.close()
+        if lease_manager.warning:
+            raise OperationError(lease_manager.warning)
+        logger.info("every GPU is restored", extra={"restored": len(restored)})
+        return 0
 
 
-def _restore_everything(settings: AgentSettings) -> int:
-    lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
-    lease_manager.recover()
-    if lease_manager.state != "ready":
-        raise OperationError(lease_manager.state)
-    try:
-        restored = lease_manager.release()
-    except RequestError as refusal:
-        raise OperationError(refusal.message) from refusal
-    finally:
-        lease_manager.close()
-    if lease_manager.warning:
-        raise OperationError(lease_manager.warning)
-    logger.info("every GPU is restored", extra={"restored": len(restored)})
-    return 0
-
-
-def _lease_manager(settings: AgentSettings, devices: Devices) -> LeaseManager:
+def _lease_manager(settings: AgentSettings) -> LeaseManager:
     bounds = {
         setting: AllowedRange(minimum or 0.0, maximum or math.inf)
         for setting, minimum, maximum in (
@@ -133,7 +126,7 @@ def _lease_manager(settings: AgentSettings, devices: Devices) -> LeaseManager:
         if minimum is not None or maximum is not None
     }
     return LeaseManager(
-        devices,
+        NvmlDevices(settings.nvml_library),
         settings.state_directory,
         boot_id(),
         boot_time_seconds,
@@ -147,12 +140,10 @@ def boot_time_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _listening(settings: AgentSettings) -> socket.socket:
-    path = settings.power_controller_socket
-    assert path is not None
+def _listening(path: Path, users: int) -> socket.socket:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return listening_socket(path, 0o600 if len(settings.power_controller_uids) == 1 else 0o666)
+        return listening_socket(path, 0o600 if users == 1 else 0o666)
     except OSError as error:
         cause = "another power controller listens there" if error.errno == errno.EADDRINUSE else error.strerror
         raise OperationError(f"{path}: cannot listen: {cause}; only one agent may run per node") from error

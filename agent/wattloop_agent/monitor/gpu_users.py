@@ -9,31 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from wattloop.energy.gpu_reading import OtherUse
 from wattloop.gpus.gpu_processes import text_of
+from wattloop_agent.monitor.identity import Authenticator
 
 CHECK_SECONDS = 1.0
 # The timers of two threads differ.
 EARLY_FRACTION = 0.2
 # Callers that are looked after; the one that asked longest ago gives way.
 MAX_CALLERS = 256
-
-
-class Relations(Protocol):
-    """Tells which processes are a caller's own."""
-
-    def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
-        """Which of these processes are not the owner's, and why there may be more; empty if there are none.
-
-        Args:
-            owner: The owner of a connection.
-            pids: The driver's list.
-            is_complete: See `others_among`.
-        """
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class GpuUsers:
     def __init__(
         self,
         read: Callable[[], Mapping[str, GpuProcessList]],
-        relations: Relations,
+        relations: Authenticator,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read = read

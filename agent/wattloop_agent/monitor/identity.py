@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,21 +46,13 @@ class SocketCaller:
         return self.gpus is None or gpu in self.gpus or gpu in self.shared
 
     def require_seen(self, gpus: tuple[str, ...]) -> None:
-        """Refuse GPUs that the caller may not read.
-
-        Raises:
-            RequestError: `Reason.NOT_YOURS`.
-        """
+        """Refuse GPUs that the caller may not read, by `Reason.NOT_YOURS`."""
         unseen = [gpu for gpu in gpus if not self.sees(gpu)]
         if unseen:
             raise refusals.not_assigned(self.owner, unseen, (self.gpus or frozenset()) | self.shared)
 
     def require_own(self, gpus: tuple[str, ...]) -> None:
-        """Refuse GPUs that the caller may not set.
-
-        Raises:
-            RequestError: `Reason.NOT_YOURS`, or `Reason.SHARED` where others use the GPU too.
-        """
+        """Refuse GPUs that the caller may not set, by `Reason.NOT_YOURS`, or `Reason.SHARED` if others use them too."""
         self.require_seen(gpus)
         shared = [gpu for gpu in gpus if gpu in self.shared]
         if shared:
@@ -71,21 +63,18 @@ class Peer(Protocol):
     """The other end of one connection.
 
     Identify it at every request: the process may end or move meanwhile.
+
+    Attributes:
+        owner: The name of its owner at the time of the connection.
     """
 
-    @property
-    def owner(self) -> str:
-        """The name of its owner at the time of the connection."""
+    owner: str
 
     async def caller(self) -> SocketCaller:
-        """Its current identity.
-
-        Raises:
-            RequestError: It has ended, or may not call.
-        """
+        """Its current identity; `RequestError`: it has ended, may not call, or is not reported by the system."""
 
     def close(self) -> None:
-        """Release its resources."""
+        """Stop watching its process."""
 
 
 def no_step() -> None:
@@ -93,33 +82,28 @@ def no_step() -> None:
 
 
 class Authenticator(Protocol):
-    """Identifies connections."""
+    """Identifies connections and the owners of leases.
 
-    def peer(self, connection: socket.socket) -> Peer:
-        """The other end of an accepted connection.
-
-        Raises:
-            RequestError: `Reason.NOT_PERMITTED`: it may not call.
-        """
-
-
-class OwnerLiveness(Protocol):
-    """Tells whether owners are alive. Called from one thread, which is not the event loop's.
-
-    Both methods call `step` repeatedly while they scan the node's processes, which may take
-    seconds.
+    `alive` and `process_of` are called from one thread, which is not the event loop's, and call `step` repeatedly
+    while they scan the node's processes, which may take seconds.
     """
 
-    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
-        """Whether this owner, perhaps named by an earlier agent, is alive.
+    def peer(self, connection: socket.socket) -> Peer:
+        """The other end of an accepted connection; `RequestError`: it may not call, or is not reported."""
 
-        An owner of unknown liveness counts as alive.
-        """
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
+        """Whether this owner, perhaps named by an earlier agent, is alive; True where that is unknown."""
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        """A process of this owner, which the caller closes.
+        """A process of this owner, which the caller closes; None: none is found now, or it is of another kind."""
 
-        Returns None if none is found, or if the owner is of another kind.
+    def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
+        """Which of these processes on a GPU are not the owner's, and why there may be more; empty if there are none.
+
+        Args:
+            owner: The owner of a connection.
+            pids: The driver's list.
+            is_complete: See `others_among`.
         """
 
 
@@ -142,11 +126,7 @@ class UncertainOwners:
 
 
 def process_of_peer(connection: socket.socket) -> WatchedProcess:
-    """The process that opened this connection; close it.
-
-    Raises:
-        RequestError: It has ended, or the system does not report it.
-    """
+    """The process that opened this connection, which the caller closes; `RequestError`: it has ended, or is unknown."""
     try:
         return WatchedProcess.of_peer(connection)
     except ProcessLookupError as error:

@@ -1,8 +1,4 @@
-"""The monitor's two connections to the power controller, with timeouts and reconnection.
-
-`PowerControllerLink` carries callers' requests on the event loop. `HeartbeatLink` blocks, and
-belongs to the thread that checks the owners, so that no caller delays a heartbeat.
-"""
+"""The monitor's connections to the power controller, with timeouts and reconnection."""
 
 from __future__ import annotations
 
@@ -10,30 +6,86 @@ import asyncio
 import contextlib
 import json
 import socket
-import threading
-import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from wattloop.gpus.agent import ANSWER_LIMIT_BYTES
 from wattloop_agent.json_lines import encoded
-from wattloop_agent.monitor.power_controller_connector import EXCHANGE_ERRORS, Connector, ExchangePolicy, result_of
+from wattloop_agent.refusals import Reason, RequestError
+
+MAX_START_SECONDS = 60.0
+
+
+class Connector(Protocol):
+    """Connects to the power controller; called from any thread.
+
+    Attributes:
+        start_seconds: Time that the power controller behind a new connection may take to start; 0:
+            it runs already.
+    """
+
+    @property
+    def start_seconds(self) -> float: ...  # noqa: D102 - above
+
+    def connect(self) -> socket.socket:
+        """A new connection; the power controller behind an older one is gone or hangs.
+
+        Raises:
+            OSError: The power controller is not available.
+        """
+
+    def handle_timeout(self) -> None:
+        """Called after a timeout: the power controller must process no further request."""
+
+
+@dataclass(frozen=True)
+class SocketConnector:
+    """Connects to a power controller that the kubelet or an administrator runs, and that ends itself if it hangs."""
+
+    path: Path
+    timeout_seconds: float
+    start_seconds: float = 0.0
+
+    def connect(self) -> socket.socket:
+        """A new connection; `OSError`: nothing listens there, or nothing accepts it in time."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self.timeout_seconds)
+        try:
+            connection.connect(str(self.path))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def handle_timeout(self) -> None:
+        """Do nothing."""
 
 
 class PowerControllerLink:
-    """Sends callers' requests to the power controller.
+    """Sends the requests of one event loop to the power controller, one at a time.
+
+    Where the power controller behind a new connection has to start first, its answer may take longer: on a busy
+    machine Python alone may take longer to start than an answer may take, so that a power controller killed for it
+    would never start.
 
     Args:
         connector: Connects to it.
-        timeout_seconds: Time that an answer may take; a power controller that takes longer counts
-            as hung.
+        timeout_seconds: Time that an answer may take; a power controller that takes longer counts as hung.
+
+    Attributes:
+        start_seconds: Time that the next start may take; it doubles after each start that was too slow.
     """
 
     def __init__(self, connector: Connector, timeout_seconds: float) -> None:
         self._connector = connector
-        self._policy = ExchangePolicy(connector, timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._aborted = False
+        self.start_seconds = connector.start_seconds
 
     async def request(self, request: Mapping[str, object]) -> Any:
         """The power controller's result.
@@ -46,7 +98,10 @@ class PowerControllerLink:
         # on without it.
         task = asyncio.create_task(self._answer(encoded(request)))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return result_of(await asyncio.shield(task))
+        answer = await asyncio.shield(task)
+        if "error" in answer:
+            raise RequestError(Reason(answer["error"]["reason"]), answer["error"]["message"])
+        return answer["result"]
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         async with self._lock:
@@ -54,27 +109,41 @@ class PowerControllerLink:
                 is_new = self._streams is None
                 try:
                     return await self._exchange(line, is_new)
-                except EXCHANGE_ERRORS as error:
-                    self._policy.require_repeatable(is_new, error)
+                except (OSError, ValueError, EOFError) as error:
+                    # Repeating is safe: every verb is idempotent, and the next power controller undoes what
+                    # the last one had begun.
+                    if not is_new and not isinstance(error, TimeoutError):
+                        continue
+                    is_late = isinstance(error, TimeoutError)
+                    cause = f"no answer in {self._timeout_seconds:g} s" if is_late else error
+                    raise RequestError(
+                        Reason.UNAVAILABLE,
+                        f"the power controller, which alone may change GPUs, is unavailable ({cause}); try again",
+                    ) from error
 
     async def _exchange(self, line: bytes, is_new: bool) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(self._policy.timeout_seconds(is_new)):
+            async with asyncio.timeout(self._timeout_seconds + (self.start_seconds if is_new else 0.0)):
                 answer = await self._round_trip(line)
         except BaseException as error:
-            self._policy.failed(is_new, error)
             # A late answer must not be taken for that of the next request.
             self.close()
             if isinstance(error, TimeoutError):
+                if is_new:
+                    # The next power controller may hang as this one did, or only be slow to start.
+                    self.start_seconds = min(2 * self.start_seconds, MAX_START_SECONDS)
                 await asyncio.to_thread(self._connector.handle_timeout)
             raise
-        self._policy.succeeded()
+        self.start_seconds = self._connector.start_seconds
         return answer
 
     async def _round_trip(self, line: bytes) -> dict[str, Any]:
-        if self._streams is None:
+        # Checked before connecting, since the connector of a laptop would start another power controller.
+        if self._streams is None and not self._aborted:
             connection = await self._connect()
             self._streams = await asyncio.open_unix_connection(sock=connection, limit=ANSWER_LIMIT_BYTES)
+        if self._aborted or self._streams is None:
+            raise ConnectionAbortedError("the agent ends")
         reader, writer = self._streams
         writer.write(line)
         await writer.drain()
@@ -85,6 +154,7 @@ class PowerControllerLink:
         return decoded
 
     async def _connect(self) -> socket.socket:
+        self._loop = asyncio.get_running_loop()
         connecting = asyncio.create_task(asyncio.to_thread(self._connector.connect))
         try:
             return await asyncio.shield(connecting)
@@ -99,96 +169,13 @@ class PowerControllerLink:
                 self._streams[1].close()
             self._streams = None
 
-
-class HeartbeatLink:
-    """Sends one thread's requests to the power controller.
-
-    Args:
-        connector: Connects to it.
-        timeout_seconds: Time that an answer may take; a power controller that takes longer counts
-            as hung.
-    """
-
-    def __init__(self, connector: Connector, timeout_seconds: float) -> None:
-        self._connector = connector
-        self._policy = ExchangePolicy(connector, timeout_seconds)
-        self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._aborted = False
-
-    def request(self, request: Mapping[str, object]) -> Any:
-        """The power controller's result.
-
-        Raises:
-            RequestError: From the power controller; or `Reason.UNAVAILABLE`: it is gone or hangs.
-        """
-        line = encoded(request)
-        while True:
-            is_new = self._connection is None
-            try:
-                return result_of(self._exchange(line, is_new))
-            except EXCHANGE_ERRORS as error:
-                self._policy.require_repeatable(is_new, error)
-
     def abort(self) -> None:
         """Interrupt the request in progress and refuse further ones; from any thread."""
-        with self._lock:
-            self._aborted = True
-            if self._connection is not None:
-                self._connection.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connection; the next request opens another.
-
-        Call it in the thread that sends the requests.
-        """
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-
-    def _exchange(self, line: bytes, is_new: bool) -> dict[str, Any]:
-        try:
-            answer = self._round_trip(line, self._policy.timeout_seconds(is_new))
-        except BaseException as error:
-            self._policy.failed(is_new, error)
-            # A late answer must not be taken for that of the next request.
-            self.close()
-            if isinstance(error, TimeoutError):
-                self._connector.handle_timeout()
-            raise
-        self._policy.succeeded()
-        return answer
-
-    def _round_trip(self, line: bytes, timeout_seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_seconds
-        connection = self._connected()
-        connection.settimeout(timeout_seconds)
-        connection.sendall(line)
-        received = b""
-        while not received.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("timed out")
-            connection.settimeout(left)
-            part = connection.recv(65536)
-            if not part:
-                raise EOFError("it closed the connection")
-            received += part
-            if len(received) > ANSWER_LIMIT_BYTES:
-                raise ValueError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
-        decoded: dict[str, Any] = json.loads(received)
-        return decoded
-
-    def _connected(self) -> socket.socket:
-        # Checked before connecting: the connector of a laptop would start another power controller.
-        if self._connection is None and not self._aborted:
-            connection = self._connector.connect()
-            with self._lock:
-                self._connection = connection
-        if self._aborted or self._connection is None:
-            raise ConnectionAbortedError("the agent ends")
-        return self._connection
+        self._aborted = True
+        if self._loop is not None:
+            # RuntimeError: the loop has ended, and its requests with it.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.close)
 
 
 def _close_unused(connecting: asyncio.Task[socket.socket]) -> None:

@@ -6,7 +6,6 @@ ends close and restores every GPU.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
@@ -14,9 +13,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from wattloop.interruption import EXIT_INTERRUPTED
-from wattloop_agent.monitor.watched_process import WatchedProcess
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +56,6 @@ class PowerControllerSupervisor:
         A link that asks for a second connection to the current process reports that the process is
         gone or hangs: it is killed, and replaced by another, which restores what it held.
 
-        Args:
-            link: One of `LINKS`.
-
         Raises:
             OSError: The agent ends, or the process can't be ended or started.
         """
@@ -72,16 +68,32 @@ class PowerControllerSupervisor:
             return self._connections.pop(link)
 
     def kill_hung(self, link: str) -> None:
-        """Kill the process that did not answer this link, unless it was replaced meanwhile.
-
-        It may be called from any thread.
-
-        Args:
-            link: One of `LINKS`.
-        """
+        """Kill the process that did not answer this link, unless it was replaced meanwhile; from any thread."""
         with self._lock:
             if self._process is not None and link not in self._connections and not self._ending:
                 self._process.kill()
+
+    def end(self) -> bool:
+        """Have the power controller restore every GPU and end; returns whether it did so in time.
+
+        Where it has died or hangs, another is started whose connections are closed: it restores
+        what the first one had written down, and ends.
+        """
+        self._ending = True
+        # A link may be starting another process.
+        with self._lock:
+            if self._process is None:
+                return True
+            self._process.terminate()
+            ended = _ended_cleanly(self._process)
+            if not ended:
+                message = "the power controller did not end cleanly; another one restores the GPUs"
+                logger.error(message, extra={"pid": self._process.pid})
+                self._start()
+                self._close_connections()
+                ended = _ended_cleanly(self._process)
+            self._close_connections()
+            return ended
 
     def _kill_current(self) -> None:
         if self._process is None:
@@ -101,17 +113,10 @@ class PowerControllerSupervisor:
                 self._connections[link], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
                 inherited.append(stack.enter_context(end))
             descriptors = [end.fileno() for end in inherited]
+            # -P: no file of the current folder is imported instead of a module.
+            module = [sys.executable, "-P", "-m", "wattloop_agent.power_controller_main"]
             self._process = subprocess.Popen(  # noqa: S603 - a module of this package; a fork takes a millisecond
-                [
-                    sys.executable,
-                    # No file of the current folder is imported instead of a module.
-                    "-P",
-                    "-m",
-                    "wattloop_agent.power_controller_main",
-                    "--connection",
-                    *map(str, descriptors),
-                    *self._options,
-                ],
+                [*module, "--connection", *map(str, descriptors), *self._options],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -125,89 +130,28 @@ class PowerControllerSupervisor:
             connection.close()
         self._connections.clear()
 
-    async def end(self) -> bool:
-        """Have the power controller restore every GPU and end; returns whether it did so in time.
 
-        Where it has died or hangs, another is started whose connections are closed: it restores
-        what the first one had written down, and ends.
-        """
-        self._ending = True
-        # A link may be starting another process.
-        await asyncio.to_thread(self._lock.acquire)
-        try:
-            return await self._end()
-        finally:
-            self._close_connections()
-            self._lock.release()
-
-    async def _end(self) -> bool:
-        if self._process is None:
-            return True
-        self._process.terminate()
-        if await self._ended_cleanly(self._process):
-            return True
-        logger.error(
-            "the power controller did not end cleanly; another one restores the GPUs", extra={"pid": self._process.pid}
-        )
-        self._start()
-        self._close_connections()
-        return await self._ended_cleanly(self._process)
-
-    @staticmethod
-    async def _ended_cleanly(process: subprocess.Popen[bytes]) -> bool:
-        with contextlib.suppress(TimeoutError):
-            await _wait(process)
-            return process.returncode in {0, EXIT_INTERRUPTED}
+def _ended_cleanly(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        return process.wait(END_SECONDS) in {0, EXIT_INTERRUPTED}
+    except subprocess.TimeoutExpired:
         process.kill()
-        await asyncio.to_thread(process.wait)
+        process.wait()
         return False
 
 
-async def _wait(process: subprocess.Popen[bytes]) -> None:
-    ended = asyncio.Event()
-    with contextlib.suppress(ProcessLookupError):
-        try:
-            watched = WatchedProcess.opened(process.pid)
-        except ProcessLookupError:
-            raise
-        except OSError:
-            # No descriptor is left for a pidfd.
-            try:
-                await asyncio.to_thread(process.wait, END_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise TimeoutError from error
-            return
-        watched.when_ended(ended.set)
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await ended.wait()
-        finally:
-            watched.close()
-    process.wait()
-
-
+@dataclass(frozen=True)
 class SupervisorConnector:
-    """Connects one link to a supervised power controller.
+    """Connects one of `LINKS` to a supervised power controller."""
 
-    Args:
-        supervisor: The supervisor.
-        link: One of `LINKS`.
-    """
-
-    start_seconds = START_SECONDS
-
-    def __init__(self, supervisor: PowerControllerSupervisor, link: str) -> None:
-        self._supervisor = supervisor
-        self._link = link
+    supervisor: PowerControllerSupervisor
+    link: str
+    start_seconds: float = START_SECONDS
 
     def connect(self) -> socket.socket:
-        """The link's next connection; see `PowerControllerSupervisor.connection`.
-
-        Raises:
-            OSError: The power controller is not available.
-        """
-        return self._supervisor.connection(self._link)
+        """See `PowerControllerSupervisor.connection`."""
+        return self.supervisor.connection(self.link)
 
     def handle_timeout(self) -> None:
-        """Kill the power controller; see `PowerControllerSupervisor.kill_hung`."""
-        self._supervisor.kill_hung(self._link)
+        """See `PowerControllerSupervisor.kill_hung`."""
+        self.supervisor.kill_hung(self.link)

@@ -22,37 +22,23 @@ from wattloop_agent.refusals import Reason, RequestError
 
 
 class ProcessPeer:
-    """A process at the other end of a connection.
-
-    Args:
-        process: The process; the peer closes it.
-    """
+    """A process at the other end of a connection; see `Peer`."""
 
     def __init__(self, process: WatchedProcess) -> None:
         self._process = process
-        self._owner = owner_name(process.pid, process.start_ticks)
-
-    @property
-    def owner(self) -> str:
-        """The process's owner name."""
-        return self._owner
+        self.owner = owner_name(process.pid, process.start_ticks)
 
     async def caller(self) -> SocketCaller:
-        """The process, which may use every GPU of the machine.
-
-        Raises:
-            RequestError: It has ended (a child that inherited the socket is another owner), or the
-                system does not report it.
-        """
+        """The process, which may use every GPU of the machine; a child that inherited the socket is another owner."""
         try:
             ended = self._process.has_ended()
         except OSError as error:
             raise identification_failed(error) from error
         if ended:
             raise RequestError(
-                Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
+                Reason.NOT_PERMITTED, f"{self.owner}, which opened this connection, has ended; open your own"
             )
-        return SocketCaller(self._owner, None)
+        return SocketCaller(self.owner, None)
 
     def close(self) -> None:
         """Stop watching the process."""
@@ -60,17 +46,13 @@ class ProcessPeer:
 
 
 class ProcessAuthenticator:
-    """Identifies callers and lease owners as processes."""
+    """Identifies callers and lease owners as processes; see `Authenticator`."""
 
     def __init__(self) -> None:
         self._uncertain = UncertainOwners()
 
     def peer(self, connection: socket.socket) -> ProcessPeer:
-        """The process that opened this connection.
-
-        Raises:
-            RequestError: It has ended, or the system does not report it.
-        """
+        """The process that opened this connection."""
         return ProcessPeer(process_of_peer(connection))
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:  # noqa: ARG002 - one process is one step
@@ -86,15 +68,8 @@ class ProcessAuthenticator:
         self._uncertain.clear(owner)
         return owner_name(pid, start) == owner
 
-    def process_of(
-        self,
-        owner: str,
-        step: Callable[[], None] = no_step,  # noqa: ARG002 - one process is one step
-    ) -> WatchedProcess | None:
-        """The process, which the caller closes.
-
-        None: it is gone, can't be read now, or the owner is no process.
-        """
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:  # noqa: ARG002
+        """The process; None: it is gone, can't be read now, or the owner is no process."""
         pid = _pid(owner)
         if pid is None:
             return None
@@ -108,7 +83,7 @@ class ProcessAuthenticator:
         return None
 
     def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
-        """See `Relations`: a caller's own processes are its relatives and those of its training."""
+        """A caller's own processes are its relatives and those of its training."""
         return others_among(pids, _pid(owner) or 0, is_complete=is_complete)
 
 

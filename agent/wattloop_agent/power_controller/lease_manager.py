@@ -8,6 +8,7 @@ power controller that is killed at any point leaves enough for the next one to r
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import math
 import os
@@ -19,17 +20,63 @@ from wattloop_agent import refusals
 from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller import lease_decisions
-from wattloop_agent.power_controller.devices import Devices
-from wattloop_agent.power_controller.lease import Lease, LeaseKey
+from wattloop_agent.power_controller.devices import NvmlDevices
+from wattloop_agent.power_controller.lease import Lease, LeaseFile, LeaseKey
 from wattloop_agent.power_controller.lease_decisions import HoldRequest, Restoration
-from wattloop_agent.power_controller.lease_file import LeaseFile
-from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.refusals import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
 # The shortest time between two lines about one lease that can't be restored.
 RESTORE_LOG_SECONDS = 10.0
+LOCK_NAME = "power-controller.lock"
+MAX_NOTE_BYTES = 4096
+
+
+class NodeLock:
+    """A lock that admits one power controller per node, held until `close` or the end of the process.
+
+    Each of two power controllers on the same GPUs would take the value that the other holds for the one to restore.
+
+    Args:
+        folder: The folder that all power controllers of the node use, whatever their state folder is; created, for
+            root alone, if missing.
+        note: A description of this process, for the error message of a second one.
+
+    Raises:
+        RequestError: `Reason.ANOTHER_AGENT`: another power controller holds the lock;
+            `Reason.STATE_NOT_DURABLE`: the lock can't be used.
+    """
+
+    def __init__(self, folder: Path, note: str) -> None:
+        path = folder / LOCK_NAME
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise refusals.node_not_locked(path, error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = self._read_note()
+            self.close()
+            raise refusals.node_in_use(path, holder) from error
+        except OSError as error:
+            self.close()
+            raise refusals.node_not_locked(path, error) from error
+        # On a full disk the note is missing; the lock is held all the same.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, note.encode()[:MAX_NOTE_BYTES], 0)
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._descriptor)
+
+    def _read_note(self) -> str:
+        with contextlib.suppress(OSError):
+            return os.pread(self._descriptor, MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
+        return ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +106,7 @@ class LeaseManager:
 
     def __init__(
         self,
-        devices: Devices,
+        devices: NvmlDevices,
         folder: Path,
         boot_id: str,
         clock: Callable[[], float],

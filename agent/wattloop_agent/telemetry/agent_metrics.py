@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,19 +18,20 @@ from prometheus_client.registry import Collector
 from wattloop.commands.settings import Address
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.agent_logs import PROCESS_LOG_LIMIT
-from wattloop_agent.monitor.bounds_file import BoundsFile
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_sampler import GpuStatus, Sampler
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.policy_limits import PolicyViolations
-from wattloop_agent.monitor.push.pusher import Pusher
+from wattloop_agent.monitor.policy_limits import BoundsFile, PolicyViolations
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.lease_decisions import TOLERANCE_WATTS
 from wattloop_agent.telemetry.bounded_server import CONNECTION_LIMIT, TIMEOUT, ConnectionLimiter
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 from wattloop_agent.telemetry.serving import serve
+
+if TYPE_CHECKING:
+    from wattloop_agent.monitor.push.pusher import Pusher
 
 Sample = tuple[str, tuple[str, ...], float]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer
-from wattloop_agent.monitor.bounds_file import BoundsFile
+from wattloop_agent.monitor.policy_limits import BoundsFile
 from wattloop_agent.refusals import Reason, RequestError
 
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0))

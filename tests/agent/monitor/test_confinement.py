@@ -16,7 +16,7 @@ from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, single_agent
 from support.free_ports import free_port
 from wattloop.gpus.agent import AgentConnection
-from wattloop_agent.monitor import seccomp
+from wattloop_agent.monitor import confinement
 from wattloop_agent.monitor.confinement import confine, deny_reads_below
 
 HEADERS = {
@@ -43,12 +43,12 @@ REACHES = {
 }
 SCRIPT = """
 import ctypes, fcntl, os, resource, signal, socket, struct, subprocess, sys
-from wattloop_agent.monitor import seccomp
+from wattloop_agent.monitor import confinement
 victim = int(sys.argv[1])
 sockets = socket.socketpair()
 libc = ctypes.CDLL(None, use_errno=True)
 def call(name, *arguments):
-    number = seccomp._ARCHITECTURES[os.uname().machine].calls[name]
+    number = confinement._ARCHITECTURES[os.uname().machine].calls[name]
     if libc.syscall(*map(ctypes.c_long, (number, *arguments))) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -103,7 +103,7 @@ def test_a_confined_process_reaches_no_other(victim: int) -> None:
     }
     without_filter = json.loads(output_of(tried(harmless), victim))
     assert without_filter == dict.fromkeys(harmless, "reached"), "it is possible, so that the test can fail"
-    confined = json.loads(output_of("seccomp.deny_other_processes()" + tried(REACHES), victim))
+    confined = json.loads(output_of("confinement.deny_other_processes()" + tried(REACHES), victim))
     assert confined == dict.fromkeys(REACHES, 1)
     assert Path(f"/proc/{victim}").exists()
 
@@ -112,7 +112,7 @@ def test_a_confined_process_reaches_no_other(victim: int) -> None:
 def test_a_confined_processs_children_and_threads_are_confined_too(victim: int) -> None:
     script = f"""
 import threading
-seccomp.deny_other_processes()
+confinement.deny_other_processes()
 kill = "import os, sys; os.kill(int(sys.argv[1]), 9)"
 print(subprocess.run([sys.executable, "-S", "-c", kill, "{victim}"], stderr=subprocess.DEVNULL).returncode)
 def run():
@@ -130,7 +130,7 @@ thread.join()
 @supported
 def test_a_confined_process_can_still_act_on_itself(victim: int) -> None:
     script = """
-seccomp.deny_other_processes()
+confinement.deny_other_processes()
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
 os.sched_setaffinity(0, os.sched_getaffinity(0))
@@ -148,12 +148,12 @@ def test_the_system_call_numbers_are_the_kernels(machine: str) -> None:
     if not header.exists():
         pytest.skip(f"{header} is not here")
     found = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text()))
-    table = seccomp._ARCHITECTURES[machine].calls
+    table = confinement._ARCHITECTURES[machine].calls
     assert {name: int(found[name]) for name in table if name in found} == {
         name: number for name, number in table.items() if name in found
     }
     assert {"kill", "fcntl", "ioctl", "prlimit64", "ptrace"} <= found.keys()
-    named = {*seccomp._REFUSED, *seccomp._SELF_ONLY, *seccomp._REFUSED_COMMANDS}
+    named = {*confinement._REFUSED, *confinement._SELF_ONLY, *confinement._REFUSED_COMMANDS}
     assert named == table.keys()
 
 

@@ -17,7 +17,7 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
-from wattloop_agent.monitor.driver_thread import DriverThread
+from wattloop_agent.monitor.gpu_meter import DriverThread
 from wattloop_agent.monitor.gpu_sampler import GpuStatus, Sampler
 from wattloop_agent.refusals import Reason, RequestError
 

@@ -81,9 +81,9 @@ def test_each_start_after_a_slow_one_gets_more_time() -> None:
                 with pytest.raises(RequestError):
                     await link.request({"verb": "list"})
                 assert power_controller.opened == attempt
-                assert link._policy.start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
+                assert link.start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
             assert await answered_late(power_controller, link) == []
-            assert link._policy.start_seconds == 4 * TIMEOUT_SECONDS
+            assert link.start_seconds == 4 * TIMEOUT_SECONDS
         finally:
             link.close()
             power_controller.close()

@@ -15,7 +15,7 @@ from wattloop_agent.monitor.energy import recorder as recorder_module
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.leases import LeaseTracker
-from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 
 
@@ -101,7 +101,7 @@ def test_owner_checks_continue_after_an_unexpected_error(caplog: pytest.LogCaptu
         power_controller = InvalidFirstAnswer()
         link = PowerControllerLink(power_controller, DEADLINE_SECONDS)
         lease_tracker = LeaseTracker(
-            link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessAuthenticator(), 0.001
+            link, PowerControllerLink(power_controller, DEADLINE_SECONDS), ProcessAuthenticator(), 0.001
         )
         lease_tracker.start()
         async with asyncio.timeout(DEADLINE_SECONDS):

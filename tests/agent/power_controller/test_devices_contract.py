@@ -1,4 +1,4 @@
-"""GPUs in memory and GPUs through NVML behave the same behind the `Devices` interface."""
+"""GPUs in memory and GPUs through NVML behave the same behind one interface."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 import nvml_simulator
 from support.agents.memory_devices import MemoryDevices
 from wattloop_agent.gpu_setting import GpuSetting
-from wattloop_agent.power_controller.devices import Devices, NvmlDevices
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.refusals import Reason, RequestError
 
 POWER, GRAPHICS, MEMORY = GpuSetting
-Offered = tuple[Devices, str, Callable[[], float | None]]
+Offered = tuple[MemoryDevices | NvmlDevices, str, Callable[[], float | None]]
 
 
 @pytest.fixture(params=["in memory", "through NVML"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import GpuSetting
-from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
-from wattloop_agent.power_controller.lease_file import NAME, LeaseFile
+from wattloop_agent.power_controller.lease import NAME, Lease, LeaseFile, lease_from_record
 from wattloop_agent.refusals import Reason, RequestError
 
 LEASE = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1:2", "boot")
@@ -32,14 +32,14 @@ leases = st.builds(
 
 @given(leases)
 def test_a_lease_survives_its_record(lease: Lease) -> None:
-    assert lease_from_record(lease_to_record(lease)) == lease
+    assert lease_from_record(asdict(lease)) == lease
 
 
 @pytest.mark.parametrize("field", ["gpu", "setting", "owner", "boot_id", "found", "held", "expires_seconds"])
 @pytest.mark.parametrize("wrong", [[], {}, True, float("nan"), ""])
 def test_a_record_with_an_invalid_field_is_refused(field: str, wrong: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        lease_from_record({**lease_to_record(LEASE), field: wrong})
+        lease_from_record({**asdict(LEASE), field: wrong})
 
 
 def test_what_was_written_last_is_read(tmp_path: Path) -> None:

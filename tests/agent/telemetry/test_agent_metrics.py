@@ -12,7 +12,7 @@ from support.agents.scraping import scraped
 from support.free_ports import free_port
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
-from wattloop_agent.power_controller.node_lock import NodeLock
+from wattloop_agent.power_controller.lease_manager import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 
 

@@ -17,7 +17,7 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.run.report_channel import ReportChannel
 from wattloop.wire.node_energy import NodeAnswer, NodeReport
 from wattloop.wire.training_messages import Report
-from wattloop_agent.monitor.push.node_report_api import NodeReportApi
+from wattloop_agent.monitor.push.pusher import NodeReportApi
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.telemetry.operator_metrics import CertificateCollector

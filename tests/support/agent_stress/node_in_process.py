@@ -19,7 +19,7 @@ from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
@@ -58,7 +58,7 @@ class NodeInProcess:
         self.meter = Meter(NvmlReadings())
         self._link = PowerControllerLink(self, 10.0)
         callers = make_authenticator(self.meter)
-        self._lease_tracker = LeaseTracker(self._link, HeartbeatLink(self, 10.0), callers)
+        self._lease_tracker = LeaseTracker(self._link, PowerControllerLink(self, 10.0), callers)
         self.server = SocketServer(callers, MonitorVerbs(self.meter, self._link, self._lease_tracker))
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""`Devices` in memory; test_devices_contract.py compares them with NVML's."""
+"""The power controller's devices in memory; test_devices_contract.py compares them with NVML's."""
 
 from dataclasses import dataclass, field
 

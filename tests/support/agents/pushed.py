@@ -17,7 +17,7 @@ Answer = Callable[[dict[str, Any]], tuple[int, bytes]]
 
 @dataclass
 class MemoryLedger:
-    """Implements the pusher's `EnergyLedger`."""
+    """A ledger for the pusher."""
 
     entries: list[PodGpuUsage] = field(default_factory=lambda: [USAGE])
     id: str = "ledger"
@@ -41,7 +41,7 @@ class MemoryLedger:
 
 @dataclass
 class MemoryBounds:
-    """Implements the pusher's `BoundsStore`."""
+    """A store of bounds for the pusher."""
 
     replaced: list[tuple[GpuBounds, ...]] = field(default_factory=list)
 

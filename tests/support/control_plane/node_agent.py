@@ -14,8 +14,7 @@ from wattloop.wire.node_energy import GpuBounds, PodLimit, PodLimitState
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
-from wattloop_agent.monitor.push.node_report_api import NodeReportApi
-from wattloop_agent.monitor.push.pusher import Pusher
+from wattloop_agent.monitor.push.pusher import NodeReportApi, Pusher
 
 SERVICE_ACCOUNT = "wattloop-agent"
 SAMPLES_PER_SECOND = 10

@@ -24,7 +24,7 @@ from wattloop_agent.monitor.identity import SocketCaller, no_step
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.unanswered_requests import is_unanswered
@@ -85,12 +85,13 @@ class SocketTarget:
         self._stack.callback(_shut_down_nvml)
         self._stack.callback(meter.close)
         process = PowerControllerSupervisor(_power_controller_options(self._folder, library))
-        self._stack.push_async_callback(process.end)
-        requests, heartbeats = (SupervisorConnector(process, link) for link in LINKS)
-        power_controller = PowerControllerLink(requests, HEARTBEAT_TIMEOUT_SECONDS)
+        self._stack.push_async_callback(asyncio.to_thread, process.end)
+        power_controller, heartbeats = (
+            PowerControllerLink(SupervisorConnector(process, link), HEARTBEAT_TIMEOUT_SECONDS) for link in LINKS
+        )
         self._stack.callback(power_controller.close)
         callers = _NamedCallers(self._uuids)
-        lease_tracker = LeaseTracker(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
+        lease_tracker = LeaseTracker(power_controller, heartbeats, callers)
         server = SocketServer(callers, MonitorVerbs(meter, power_controller, lease_tracker), allowed_connections())
         await lease_tracker.refresh()
         lease_tracker.start()

@@ -133,13 +133,7 @@ class UsageInterval:
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> UsageInterval:
-        """Return the interval of a record.
-
-        Raises:
-            KeyError: The record is invalid.
-            TypeError: The record is invalid.
-            ValueError: The record is invalid.
-        """
+        """Return the interval of a record; `KeyError`, `TypeError`, `ValueError`: it is invalid."""
         pod_uid, namespace, pod, container, gpu = (
             str(record[name]) for name in ("pod_uid", "namespace", "pod", "container", "gpu")
         )

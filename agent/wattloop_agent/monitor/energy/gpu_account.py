@@ -252,9 +252,7 @@ class GpuAccount:
                 continues from the counter's first reading.
 
         Raises:
-            KeyError: The record is invalid.
-            TypeError: The record is invalid.
-            ValueError: The record is invalid.
+            KeyError, TypeError, ValueError: The record is invalid.
         """
         account = GpuAccount(str(record["uuid"]), str(record["product"]))
         account._source = str(record["source"])

@@ -87,9 +87,7 @@ class LedgerState:
             now_seconds: Monotonic clock.
 
         Raises:
-            KeyError: The record is invalid.
-            TypeError: The record is invalid.
-            ValueError: The record is invalid.
+            KeyError, TypeError, ValueError: The record is invalid.
         """
         ends = [account["last"][0] for account in record["accounts"] if account["last"] is not None]
         same_boot = record["boot"] == boot_id and max(ends, default=0.0) <= now_seconds

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.nvml import driver_load
 from wattloop.gpus.rapl import Rapl
-from wattloop_agent.durable_file import CorruptFileError, boot_id
+from wattloop_agent.durable_file import CorruptFileError, StateFile, boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
-from wattloop_agent.monitor.energy.ledger_file import LedgerFile, opened_ledger_file
 from wattloop_agent.refusals import RequestError
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,42 @@ logger = logging.getLogger(__name__)
 CHANGE_SECONDS = 1.5
 WRITE_SECONDS = 10.0
 INTERVAL_SECONDS = 2.0
+FORMAT = 1
+NAME = "energy.json"
+# An interval or an account has less than 600 bytes; attribution.MAX_ENDED bounds the intervals.
+MAX_BYTES = 8 * 1024 * 1024
+LedgerFile = StateFile[dict[str, Any]]
+
+
+def opened_ledger_file(folder: Path) -> LedgerFile:
+    """The ledger's file in the monitor's state folder, which is created if missing, like the power controller's above.
+
+    Raises:
+        BlockingIOError: Another monitor has locked the folder.
+        OSError: The folder can't be used.
+    """
+    for each in (folder.parent, folder):
+        if not each.is_dir():
+            # With access for this user only.
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return StateFile(folder / NAME, "ledger", MAX_BYTES, encoded=_encoded, decoded=_decoded)
+
+
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    body = json.dumps(record, separators=(",", ":"))
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f'{{"format":{FORMAT},"sha256":"{digest}","ledger":{body}}}\n'.encode()
+
+
+def _decoded(data: bytes) -> dict[str, Any]:
+    content = json.loads(data)
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']!r}; this agent reads format {FORMAT}")
+    ledger: dict[str, Any] = content["ledger"]
+    body = json.dumps(ledger, separators=(",", ":"))
+    if content["sha256"] != hashlib.sha256(body.encode()).hexdigest():
+        raise ValueError("its checksum does not match its content")
+    return ledger
 
 
 class LedgerWriter:
@@ -208,6 +245,7 @@ class EnergyRecorder:
         on_change: Called when assignments have changed, before the ledger uses them.
 
     Attributes:
+        ledger: The node's.
         rapl: Energy of processors and memory.
         problem: Why the assignments are unknown; empty if they are known.
     """
@@ -216,6 +254,7 @@ class EnergyRecorder:
         self, writer: LedgerWriter, assignments: Assignments | None, on_change: Callable[[], None] = lambda: None
     ) -> None:
         self._writer = writer
+        self.ledger = writer.ledger
         self._assignments = assignments
         self._on_change = on_change
         self.rapl = Rapl()
@@ -225,7 +264,7 @@ class EnergyRecorder:
     @property
     def are_assignments_known(self) -> bool:
         """Whether the ledger has all assignments: they are observed, and the ledger has applied an observation."""
-        return self._is_answered and self._writer.ledger.is_complete
+        return self._is_answered and self.ledger.is_complete
 
     async def run(self) -> None:
         """Update the ledger until cancelled."""
@@ -257,13 +296,12 @@ class EnergyRecorder:
         self._writer.write_if_due()
 
     async def _observe(self, assignments: Assignments) -> None:
-        ledger = self._writer.ledger
         try:
-            assigned = ledger.assigned()
+            assigned = self.ledger.assigned()
             observation = await assignments.observe(assigned)
             if {each.key for each in observation.assignments} != {each.key for each in assigned}:
                 self._on_change()
-            ledger.observe(observation)
+            self.ledger.observe(observation)
             self._set_problem("")
             self._is_answered = True
         except RequestError as error:

@@ -10,13 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from wattloop.gpus.gpu_processes import text_of
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.gpu_users import ListedGpus
 from wattloop_agent.monitor.pods.kubelet import PodName, gpus_of
 from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
+from wattloop_agent.monitor.pods.pod_processes import PodProcesses
 from wattloop_agent.refusals import Reason, RequestError
 
 logger = logging.getLogger(__name__)
@@ -27,33 +27,10 @@ START_SECONDS = 60.0
 SEARCH_SECONDS = 10.0
 
 
-class Processes(Protocol):
-    """The interface to the node's processes."""
-
-    def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
-        """By uid, one process of each of these pods that has any; scans every process of the node.
-
-        Raises:
-            OSError: Processes can't be read.
-        """
-
-    def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process runs, in this pod.
-
-        Raises:
-            OSError: It is unknown.
-        """
-
-
 class PodLiveness:
-    """Remembers one process of each pod, so that checking a pod needs no scan of all processes.
+    """Remembers one process of each pod, so that checking a pod needs no scan of all processes."""
 
-    Args:
-        processes: The node's processes.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, processes: Processes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, processes: PodProcesses, clock: Callable[[], float] = time.monotonic) -> None:
         self._processes = processes
         self._clock = clock
         self._pids: dict[str, int] = {}
@@ -63,11 +40,7 @@ class PodLiveness:
         self._any_found = False
 
     def among(self, pod_uids: set[str]) -> set[str]:
-        """The pods among these that run or may still start; all other pods are forgotten.
-
-        Raises:
-            OSError: It is unknown for some of them.
-        """
+        """The pods among these that run or may still start; all others are forgotten. `OSError`: that is unknown."""
         now = self._clock()
         for by_uid in (self._pids, self._first_listed_seconds, self._searched_seconds):
             for uid in [uid for uid in by_uid if uid not in pod_uids]:
@@ -83,10 +56,8 @@ class PodLiveness:
 
         Args:
             pod_uids: The pods.
-            has_started: Whether a container of a pod has started since the node did, maybe before this agent.
-
-        Raises:
-            OSError: It is unknown for one of them.
+            has_started: Whether a container of a pod has started since the node did, maybe before this agent;
+                `OSError`: it is unknown.
         """
         # A pod that only waits for its volumes, its network or its image has a GPU, too, but no container has started.
         # A pod with one keeps a process, at least that of its sandbox, until it ends; a reboot ends that as well, and
@@ -148,10 +119,7 @@ class PodAssignments:
         self._pods = PodLiveness(self._processes)
 
     async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
-        """The current assignments.
-
-        Args:
-            known: The assignments so far.
+        """The current assignments, given those so far.
 
         Raises:
             RequestError: The kubelet does not answer, or it is unknown which pods run.
@@ -198,9 +166,6 @@ class PodAssignments:
         The kubelet does not know of a pod that sees all GPUs of its node, nor of a process outside of pods. Lists that
         were read between two observations count, for the pods that both have: no pod that came or left meanwhile is a
         stranger.
-
-        Raises:
-            OSError: It is unknown which pods the processes run in.
         """
         lists, since = self._listed(), self._observed_seconds
         if lists is None or since is None or not since <= lists.read_seconds <= requested_seconds:

@@ -26,13 +26,7 @@ class GrpcCallError(Exception):
 
 
 def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) -> bytes:
-    """Call a method and return its answer's message.
-
-    Args:
-        path: The server's socket.
-        method: ``/package.Service/Method``.
-        request: The message, encoded.
-        timeout_seconds: For the complete call.
+    """Call a method, ``/package.Service/Method``, with an encoded message, and return its answer's message.
 
     Raises:
         GrpcCallError: It was not answered in time, or with an error.

@@ -37,19 +37,6 @@ class PodName:
 
 
 @dataclass(frozen=True)
-class ContainerDevices:
-    """The devices of a container.
-
-    Attributes:
-        ids: The ids of the NVIDIA devices.
-        has_others: Whether it has a resource claim or a device of another resource that may be a GPU.
-    """
-
-    ids: frozenset[str]
-    has_others: bool
-
-
-@dataclass(frozen=True)
 class PodDevices:
     """The devices of the pods of this node.
 
@@ -63,56 +50,39 @@ class PodDevices:
 
 
 def devices_by_pod(socket: Path, timeout_seconds: float) -> PodDevices:
-    """The devices assigned to each container of each pod of this node.
-
-    Args:
-        socket: The kubelet's, ``/var/lib/kubelet/pod-resources/kubelet.sock``.
-        timeout_seconds: For the call.
+    """The devices assigned to each container of each pod of this node, by the kubelet's socket.
 
     Raises:
         GrpcCallError: The kubelet does not answer.
         ValueError: Its answer is no protobuf message.
     """
-    answer = unary_call(socket, LIST, b"", timeout_seconds)
-    pods = dict(_pod(content) for number, content in fields(answer) if number == _POD_RESOURCES)
-    ids = {pod: {name: each.ids for name, each in containers.items()} for pod, containers in pods.items()}
-    return PodDevices(ids, any(each.has_others for containers in pods.values() for each in containers.values()))
+    ids: dict[PodName, dict[str, frozenset[str]]] = {}
+    has_others = False
+    for number, pod in fields(unary_call(socket, LIST, b"", timeout_seconds)):
+        if number != _POD_RESOURCES:
+            continue
+        content = list(fields(pod))
+        name, namespace = (dict(content).get(each, b"").decode() for each in (_POD_NAME, _POD_NAMESPACE))
+        containers = [_container(value) for number, value in content if number == _POD_CONTAINERS]
+        ids[PodName(namespace, name)] = {container: devices for container, devices, _ in containers}
+        has_others = has_others or any(others for _, _, others in containers)
+    return PodDevices(ids, has_others)
 
 
-def _pod(message: bytes) -> tuple[PodName, dict[str, ContainerDevices]]:
-    name, namespace, containers = "", "", {}
-    for number, content in fields(message):
-        if number == _POD_NAME:
-            name = content.decode()
-        elif number == _POD_NAMESPACE:
-            namespace = content.decode()
-        elif number == _POD_CONTAINERS:
-            container, devices = _container(content)
-            containers[container] = devices
-    return PodName(namespace, name), containers
-
-
-def _container(message: bytes) -> tuple[str, ContainerDevices]:
-    name, ids, has_others = "", set[str](), False
-    for number, content in fields(message):
-        if number == _CONTAINER_NAME:
-            name = content.decode()
-        elif number == _CONTAINER_CLAIMS:
-            has_others = True
-        elif number == _CONTAINER_DEVICES:
-            resource, listed = _ids(content)
+def _container(message: bytes) -> tuple[str, frozenset[str], bool]:
+    """Name, ids of NVIDIA devices, and whether it has a claim or another device that may be a GPU."""
+    content = list(fields(message))
+    ids, has_others = set[str](), any(number == _CONTAINER_CLAIMS for number, _ in content)
+    for number, value in content:
+        if number == _CONTAINER_DEVICES:
+            devices = list(fields(value))
+            resource = dict(devices).get(_RESOURCE_NAME, b"").decode()
+            listed = {device.decode() for field, device in devices if field == _DEVICE_IDS}
             if resource.startswith(_VENDOR):
                 ids |= listed
             elif listed and not resource.startswith(_NO_GPUS):
                 has_others = has_others or any(map(_MAY_BE_GPU.search, (resource, *listed)))
-    return name, ContainerDevices(frozenset(ids), has_others)
-
-
-def _ids(message: bytes) -> tuple[str, set[str]]:
-    """The resource and the ids of devices."""
-    content = list(fields(message))
-    resource = next((value.decode() for number, value in content if number == _RESOURCE_NAME), "")
-    return resource, {value.decode() for number, value in content if number == _DEVICE_IDS}
+    return dict(content).get(_CONTAINER_NAME, b"").decode(), frozenset(ids), has_others
 
 
 def names_by_uid(log_folder: Path) -> dict[str, PodName]:
@@ -127,13 +97,7 @@ def names_by_uid(log_folder: Path) -> dict[str, PodName]:
 
 
 def has_container_log(log_folder: Path, uid: str, pod: PodName, since: float) -> bool:
-    """Whether a container of the pod has written its log, which its runtime makes at its start, since then.
-
-    Args:
-        log_folder: See `names_by_uid`.
-        uid: The pod's uid.
-        pod: The pod's name.
-        since: Seconds since the epoch.
+    """Whether a container of the pod has written its log, which its runtime makes at its start, since then (an epoch).
 
     Raises:
         OSError: A log can't be read.

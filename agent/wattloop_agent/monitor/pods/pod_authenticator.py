@@ -75,31 +75,16 @@ class KubeletAnswer:
 
 
 class PodPeer:
-    """A process of a pod at the other end of a connection.
-
-    Args:
-        authenticator: The authenticator that created it.
-        process: The process; the peer closes it.
-        pod_uid: The process's pod at the time of the connection.
-    """
+    """A process of a pod at the other end of a connection; see `Peer`."""
 
     def __init__(self, authenticator: PodAuthenticator, process: WatchedProcess, pod_uid: str) -> None:
         self._authenticator = authenticator
         self._process = process
         self._pod_uid = pod_uid
-
-    @property
-    def owner(self) -> str:
-        """The pod's owner name."""
-        return f"{_PREFIX}{self._pod_uid}"
+        self.owner = f"{_PREFIX}{pod_uid}"
 
     async def caller(self) -> SocketCaller:
-        """Its pod, with the GPUs that the kubelet reports for it.
-
-        Raises:
-            RequestError: The process has ended or has moved, the kubelet does not know its pod, or
-                the system does not report the process.
-        """
+        """Its pod, with the GPUs that the kubelet reports for it; the process must not have left the pod."""
         caller = await self._authenticator.caller(self._pod_uid)
         try:
             now = self._authenticator.processes.pod_uid_of(self._process.pid)
@@ -120,7 +105,7 @@ class PodPeer:
 
 
 class PodAuthenticator:
-    """Identifies callers and lease owners as pods of this node.
+    """Identifies callers and lease owners as pods of this node; see `Authenticator`.
 
     Args:
         uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of
@@ -152,11 +137,7 @@ class PodAuthenticator:
         self.processes = PodProcesses(self._node.processes)
 
     def peer(self, connection: socket.socket) -> PodPeer:
-        """The pod's process that opened this connection.
-
-        Raises:
-            RequestError: It has ended, or is in no pod, or the system does not report it.
-        """
+        """The pod's process that opened this connection."""
         process = process_of_peer(connection)
         try:
             uid = self.processes.pod_uid_of(process.pid)
@@ -172,7 +153,7 @@ class PodAuthenticator:
         return PodPeer(self, process, uid)
 
     def others(self, owner: str, pids: Sequence[int], *, is_complete: bool) -> tuple[tuple[str, ...], str]:
-        """See `Relations`: a caller's own processes are those of its pod."""
+        """A caller's own processes are those of its pod."""
         if not is_complete:
             return (), PARTIAL_LIST
         try:
@@ -234,11 +215,7 @@ class PodAuthenticator:
         return None
 
     def has_started(self, pod_uid: str, pod: PodName) -> bool:
-        """Whether a container of the pod has started since this node did.
-
-        Raises:
-            OSError: It is unknown.
-        """
+        """Whether a container of the pod has started since this node did; `OSError`: it is unknown."""
         booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         return has_container_log(self._node.pod_logs, pod_uid, pod, booted)
 
@@ -249,10 +226,7 @@ class PodAuthenticator:
             raise identification_failed(error) from error
 
     async def ask_kubelet(self, age_seconds: float | None = None) -> KubeletAnswer:
-        """The kubelet's answer, requested again when it is too old.
-
-        Args:
-            age_seconds: The greatest age; default: `ANSWER_AGE_SECONDS`.
+        """The kubelet's answer, requested again when it is older than this (default: `ANSWER_AGE_SECONDS`).
 
         Raises:
             RequestError: The kubelet does not answer.
@@ -282,9 +256,5 @@ class PodAuthenticator:
         return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
 
     async def device_names(self, ids: Iterable[str]) -> Mapping[str, str]:
-        """The names that `gpus_of` needs for these ids.
-
-        Raises:
-            RequestError: The driver does not report them.
-        """
+        """The names that `gpus_of` needs for these ids; `RequestError`: the driver does not report them."""
         return await self._uuid_by_device() if needs_names(ids) else {}

@@ -16,7 +16,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.gpus.gpu_processes import MPS_SERVER, ListedProcess, listed_process
@@ -30,25 +29,12 @@ _POD = re.compile(rf"(?:.*-)?pod({_UID})(?:\.slice)?")
 _CONTAINER = re.compile(r"(?:[a-z]+(?:-[a-z]+)*-)?([0-9a-f]{64})(?:\.scope)?")
 
 
-@dataclass(frozen=True)
-class PodCgroup:
-    """The pod and the container of a process.
-
-    Attributes:
-        pod_uid: Of its pod, as the API server writes it.
-        container_id: Of its container, as the runtime names it.
-    """
-
-    pod_uid: str
-    container_id: str
-
-
 class NotInPodError(ValueError):
     """The process is in no pod, or in two at once."""
 
 
-def pod_of(cgroup: str) -> PodCgroup:
-    """The pod that the content of ``/proc/<pid>/cgroup`` names.
+def pod_of(cgroup: str) -> str:
+    """The uid of the pod that the content of ``/proc/<pid>/cgroup`` names, as the API server writes it.
 
     Only the outermost pod counts: a container may make cgroups below its own, with any name.
 
@@ -57,7 +43,7 @@ def pod_of(cgroup: str) -> PodCgroup:
 
     Example:
         >>> uid = "0a1b2c3d-0000-4000-8000-000000000001"
-        >>> pod_of(f"0::/kubepods/besteffort/pod{uid}/{'c' * 64}").pod_uid
+        >>> pod_of(f"0::/kubepods/besteffort/pod{uid}/{'c' * 64}")
         '0a1b2c3d-0000-4000-8000-000000000001'
     """
     found = {pod for line in cgroup.splitlines() if (pod := _of_path(line.split(":", 2)[-1])) is not None}
@@ -65,10 +51,11 @@ def pod_of(cgroup: str) -> PodCgroup:
         raise NotInPodError("its cgroup is no pod's")
     if len(found) > 1:
         raise NotInPodError("its cgroups are of different pods")
-    return found.pop()
+    return found.pop()[0]
 
 
-def _of_path(path: str) -> PodCgroup | None:
+def _of_path(path: str) -> tuple[str, str] | None:
+    """The uid of the pod, and the id of the container."""
     parts = path.split("/")
     # systemd lets a user of the node make cgroups below its own slice, with any name.
     if "user.slice" in parts:
@@ -76,16 +63,12 @@ def _of_path(path: str) -> PodCgroup | None:
     for part, below in itertools.pairwise(parts):
         if pod := _POD.fullmatch(part):
             container = _CONTAINER.fullmatch(below)
-            return container and PodCgroup(pod.group(1).replace("_", "-"), container.group(1))
+            return container and (pod.group(1).replace("_", "-"), container.group(1))
     return None
 
 
 class PodProcesses:
-    """The processes of this node's pods.
-
-    Args:
-        processes: ``/proc`` of the node's PID namespace.
-    """
+    """The processes of this node's pods, by ``/proc`` of the node's PID namespace."""
 
     def __init__(self, processes: Path = Path("/proc")) -> None:
         self._processes = processes
@@ -98,7 +81,7 @@ class PodProcesses:
         """
         try:
             cgroup = (self._processes / str(pid) / "cgroup").read_bytes()
-            return pod_of(os.fsdecode(cgroup)).pod_uid
+            return pod_of(os.fsdecode(cgroup))
         except (FileNotFoundError, ProcessLookupError, NotInPodError):
             return None
         except OSError as error:
@@ -166,9 +149,5 @@ class PodProcesses:
         return first
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process runs, in this pod.
-
-        Raises:
-            OSError: It is unknown.
-        """
+        """Whether this process runs, in this pod; `OSError`: it is unknown."""
         return self.pod_uid_of(pid) == pod_uid and start_ticks(pid, self._processes) is not None

@@ -3,101 +3,80 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
 
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
+from wattloop.wire.message_fields import MessageError
 from wattloop.wire.node_energy import (
+    MAX_NODE_ANSWER_BYTES,
     MAX_POD_GPU_USAGES,
-    GpuBounds,
     NodeAnswer,
     NodeGpu,
     NodeReport,
     PodGpuUsage,
     PodLimit,
-    PodLimitState,
 )
+from wattloop.wire.operator_api import REQUEST_ERRORS, OperatorApi, describe_error
+from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
+from wattloop_agent.monitor.ordered_limits import OrderedLimits
+from wattloop_agent.monitor.policy_limits import BoundsFile
 
 logger = logging.getLogger(__name__)
 
+TIMEOUT_SECONDS = 5.0
 # An ended usage is pushed within this time, because the outcome of an attempt waits for it; so is the effect of an
 # ordered limit, because its measurement begins with it.
 END_SECONDS = 1.0
 MAX_WAIT_SECONDS = 60.0
 
 
-class EnergyLedger(Protocol):
-    """The ledger to push. Used from the pusher's thread."""
+@dataclass(frozen=True)
+class NodeReportApi:
+    """The operator's API for node reports.
 
-    @property
-    def id(self) -> str:
-        """Id of the ledger; numbers of ledgers with different ids are independent."""
-        ...
+    Attributes:
+        url: URL, http://… or https://…
+        token_file: File of the agent's token.
+        certificate_authority_file: Certificates that verify the operator; None for those of the system.
+    """
 
-    def usages(self) -> tuple[PodGpuUsage, ...]:
-        """Return the usages of pods that were not forgotten."""
-        ...
-
-    def gpus(self) -> tuple[NodeGpu, ...]:
-        """Return the energy of each GPU."""
-        ...
-
-    def forget(self, pod_uids: Iterable[str]) -> None:
-        """Remove the ended usages of these pods."""
-        ...
-
-
-class BoundsStore(Protocol):
-    """Store of the policy bounds that the operator answers with. Used from the pusher's thread."""
-
-    def replace(self, bounds: Sequence[GpuBounds]) -> None:
-        """Replace the bounds."""
-        ...
-
-
-class LimitOrderHandler(Protocol):
-    """Carries out power limits that the operator orders. Used from the pusher's thread."""
-
-    @property
-    def revision(self) -> int:
-        """Rises with each change of a state."""
-        ...
-
-    def states(self, pod_uids: Collection[str]) -> tuple[PodLimitState, ...]:
-        """Return what was done about the orders for these pods."""
-        ...
-
-    def apply(self, orders: Iterable[PodLimit]) -> None:
-        """Carry out orders soon."""
-        ...
-
-    def forget_all_but(self, pod_uids: Collection[str]) -> None:
-        """Forget pods that have no GPU any more."""
-        ...
-
-
-class NodeApi(Protocol):
-    """The operator's API for node reports."""
+    url: str
+    token_file: Path
+    certificate_authority_file: Path | None = None
 
     @property
     def verified(self) -> bool:
-        """Whether the answers are certainly the operator's."""
-        ...
+        """Whether the answers are the operator's: its certificate is verified at each connection."""
+        return urlsplit(self.url).scheme == "https"
 
     def send(self, report: NodeReport) -> NodeAnswer:
         """Deliver a report.
 
         Raises:
-            OperationError: The report was not accepted.
+            OperationError: The report was not delivered or not accepted, or the answer is invalid.
         """
-        ...
+        api = OperatorApi(self.url, str(self.token_file), str(self.certificate_authority_file or ""))
+        path = f"/v1/nodes/{quote(report.node, safe='')}/energy"
+        try:
+            answer = api.send("POST", path, report.to_json(), TIMEOUT_SECONDS, MAX_NODE_ANSWER_BYTES)
+            return NodeAnswer.from_json(answer)
+        except HTTPError as error:
+            raise OperationError(f"{self.url}: refused with {describe_error(error)}") from error
+        except (MessageError, json.JSONDecodeError, RecursionError) as error:
+            raise OperationError(f"{self.url}: invalid answer: {error}") from error
+        except REQUEST_ERRORS as error:
+            raise OperationError(f"{self.url}: {describe_error(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -105,8 +84,7 @@ class PushState:
     """State of the pushes.
 
     Attributes:
-        delivered_seconds: Monotonic clock when the last complete push was accepted; None if none
-            was.
+        delivered_seconds: Monotonic clock when the last complete push was accepted; None if none was.
         failures: Number of failed pushes since the agent started.
         problem: Why the last push failed; empty if it succeeded.
     """
@@ -123,7 +101,7 @@ class Pusher:
         api: The operator's API.
         node: Name of the Kubernetes node.
         ledger: The ledger to push.
-        bounds: Store of the bounds that the operator answers with.
+        bounds: Stores the bounds that the operator answers with.
         interval_seconds: Interval of the pushes.
         limits: Returns the power limits of the GPUs, as far as they are known.
         orders: Carries out power limits that the operator orders for pods; None: they are ignored.
@@ -137,14 +115,14 @@ class Pusher:
 
     def __init__(
         self,
-        api: NodeApi,
+        api: NodeReportApi,
         node: str,
-        ledger: EnergyLedger,
-        bounds: BoundsStore,
+        ledger: Ledger,
+        bounds: BoundsFile,
         interval_seconds: float,
         *,
         limits: Callable[[], Iterable[GpuStatus]] = tuple,
-        orders: LimitOrderHandler | None = None,
+        orders: OrderedLimits | None = None,
         are_assignments_known: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -285,11 +263,7 @@ def with_limits(gpus: Iterable[NodeGpu], limits: Iterable[GpuStatus]) -> tuple[N
 def wait_seconds(interval_seconds: float, failures: int, chance: float) -> float:
     """Return the time to wait before the next push: exponential backoff with jitter.
 
-    Args:
-        interval_seconds: Interval without failures.
-        failures: Number of consecutive failures.
-        chance: Random number from 0 to 1. The jitter spreads the agents that lost the operator at
-            the same moment.
+    The jitter, by a random number from 0 to 1, spreads the agents that lost the operator at the same moment.
 
     Example:
         >>> [wait_seconds(5.0, failures, 0.5) for failures in range(5)]
@@ -307,10 +281,6 @@ def pages(usages: Iterable[PodGpuUsage], limit: int = MAX_POD_GPU_USAGES) -> lis
     All usages of a pod are on one page, because the operator acknowledges a pod by a report in
     which all its usages have ended. A pod with more usages than a page holds is split, which does
     not occur in practice.
-
-    Args:
-        usages: The usages of pods.
-        limit: Maximum number of usages on a page.
 
     Example:
         >>> [len(page) for page in pages([], limit=2)]

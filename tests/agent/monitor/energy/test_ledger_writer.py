@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from support.agents.simulated_day import TrueGpu, observation_at, pod
 from wattloop_agent.durable_file import CorruptFileError
-from wattloop_agent.monitor.energy.ledger_file import MAX_BYTES, NAME, opened_ledger_file
-from wattloop_agent.monitor.energy.recorder import WRITE_SECONDS, LedgerWriter
+from wattloop_agent.monitor.energy.recorder import MAX_BYTES, NAME, WRITE_SECONDS, LedgerWriter, opened_ledger_file
 
 GPU = TrueGpu([(0.0, 300.0)])
 

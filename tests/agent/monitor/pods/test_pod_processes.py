@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattloop_agent.monitor.pods.pod_processes import NotInPodError, PodCgroup, pod_of
+from wattloop_agent.monitor.pods.pod_processes import NotInPodError, pod_of
 
 UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
 UNDERSCORED = UID.replace("-", "_")
@@ -55,11 +55,11 @@ FOUND = {
 
 @pytest.mark.parametrize("cgroup", [text for name, text in FOUND.items() if "removed" not in name])
 def test_a_cgroup_identifies_the_pod_of_a_process(cgroup: str) -> None:
-    assert pod_of(cgroup) == PodCgroup(UID, CONTAINER)
+    assert pod_of(cgroup) == UID
 
 
 def test_a_hash_identifies_a_static_pod() -> None:
-    assert pod_of(f"0::/kubepods/burstable/pod{STATIC}/{CONTAINER}").pod_uid == STATIC
+    assert pod_of(f"0::/kubepods/burstable/pod{STATIC}/{CONTAINER}") == STATIC
 
 
 @pytest.mark.parametrize(
