@@ -61,9 +61,8 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     ),
     "the simulator's Python API: docs/internals/simulator.md": (
         "nvml_simulator.description:device_plugin_ids",
-        "nvml_simulator.driving:*",
         "nvml_simulator.models:busy_power_and_throughput",
-        "nvml_simulator.simulated_machine:Machine.*",
+        "nvml_simulator.simulated_machine:*",
     ),
     "Alembic": ("wattloop_operator.store.migrations.*:*",),
     "pydantic": ("wattloop_operator.api.model:ApiModel.model_post_init",),

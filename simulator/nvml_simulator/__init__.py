@@ -20,12 +20,10 @@ from nvml_simulator.description import (
     WorkRecord,
     device_plugin_ids,
 )
-from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
-from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
+from nvml_simulator.models import Model, ThermalModel, busy_power_and_throughput, model_named, models
 from nvml_simulator.simulated_library import load
-from nvml_simulator.simulated_machine import Machine
+from nvml_simulator.simulated_machine import Machine, clock_seconds, describe, machine, occupy
 from nvml_simulator.state_files import STATE_VARIABLE, create, environment
-from nvml_simulator.thermal import ThermalModel
 
 __all__ = [
     "STATE_VARIABLE",
@@ -44,7 +42,6 @@ __all__ = [
     "describe",
     "device_plugin_ids",
     "environment",
-    "inject_fault",
     "load",
     "machine",
     "model_named",

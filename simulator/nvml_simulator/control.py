@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
 
+from nvml_simulator.models import ThermalModel
 from nvml_simulator.simulated_machine import NVML_ERROR_UNINITIALIZED, NVML_SUCCESS, GpuName, Machine
-from nvml_simulator.thermal import ThermalModel
 from wattloop.errors import UsageError, WattloopError
 
 Action = Callable[[Machine, argparse.Namespace], object]
@@ -23,34 +23,6 @@ Action = Callable[[Machine, argparse.Namespace], object]
 
 def _gpu(text: str) -> GpuName:
     return int(text) if text.isdecimal() else text
-
-
-def _describe(machine: Machine, _: argparse.Namespace) -> object:
-    return asdict(machine.describe())
-
-
-def _partition(machine: Machine, arguments: argparse.Namespace) -> None:
-    machine.partition(arguments.gpu, arguments.mig_devices)
-
-
-def _reset_counter(machine: Machine, arguments: argparse.Namespace) -> None:
-    machine.reset_energy_counter(arguments.gpu)
-
-
-def _stop_driver(machine: Machine, arguments: argparse.Namespace) -> None:
-    machine.stop_driver(stale_code=arguments.stale_code)
-
-
-def _start_driver(machine: Machine, _: argparse.Namespace) -> None:
-    machine.start_driver()
-
-
-def _restart_driver(machine: Machine, arguments: argparse.Namespace) -> None:
-    machine.restart_driver(stale_code=arguments.stale_code)
-
-
-def _set_power_limit(machine: Machine, arguments: argparse.Namespace) -> None:
-    machine.set_power_limit_as_another_actor(arguments.gpu, arguments.watts)
 
 
 def _set_thermal_model(machine: Machine, arguments: argparse.Namespace) -> None:
@@ -70,11 +42,8 @@ def _fault(machine: Machine, arguments: argparse.Namespace) -> object:
     return {"ticket": ticket}
 
 
-def _clear_faults(machine: Machine, arguments: argparse.Namespace) -> None:
-    if arguments.ticket is None:
-        machine.clear_faults()
-    else:
-        machine.clear_fault(arguments.ticket)
+def _with_stale_code(act: Callable[..., None]) -> Action:
+    return lambda machine, arguments: act(machine, stale_code=arguments.stale_code)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,28 +63,40 @@ def _parser() -> argparse.ArgumentParser:
     def add_gpu(action: argparse.ArgumentParser) -> None:
         action.add_argument("gpu", type=_gpu, help="index or UUID")
 
-    add("describe", _describe, "print the exact state of the machine as JSON")
-    partition = add("partition", _partition, "partition a GPU into MIG devices; 0 disables MIG")
+    add("describe", lambda gpus, _: asdict(gpus.describe()), "print the exact state of the machine as JSON")
+    partition = add(
+        "partition",
+        lambda gpus, given: gpus.partition(given.gpu, given.mig_devices),
+        "partition a GPU into MIG devices; 0 disables MIG",
+    )
     add_gpu(partition)
     partition.add_argument("mig_devices", type=int, help="0 to 7")
-    add_gpu(add("reset-counter", _reset_counter, "reset an energy counter to zero"))
+    add_gpu(
+        add(
+            "reset-counter", lambda gpus, given: gpus.reset_energy_counter(given.gpu), "reset an energy counter to zero"
+        )
+    )
     for name, act, summary in (
-        ("stop-driver", _stop_driver, "unload the driver; programs must initialize NVML again"),
+        ("stop-driver", Machine.stop_driver, "unload the driver; programs must initialize NVML again"),
         (
             "restart-driver",
-            _restart_driver,
+            Machine.restart_driver,
             "unload and load the driver: counters from zero, default limits and clocks",
         ),
     ):
-        add(name, act, summary).add_argument(
+        add(name, _with_stale_code(act), summary).add_argument(
             "--stale-code",
             type=int,
             default=NVML_ERROR_UNINITIALIZED,
             metavar="CODE",
             help="NVML code that calls of open programs return (default: 1, uninitialized)",
         )
-    add("start-driver", _start_driver, "load the driver if it is stopped")
-    limit = add("set-power-limit", _set_power_limit, "change a limit without NVML, as another administrator would")
+    add("start-driver", lambda gpus, _: gpus.start_driver(), "load the driver if it is stopped")
+    limit = add(
+        "set-power-limit",
+        lambda gpus, given: gpus.set_power_limit_as_another_actor(given.gpu, given.watts),
+        "change a limit without NVML, as another administrator would",
+    )
     add_gpu(limit)
     limit.add_argument("watts", type=float)
     thermal = add("set-thermal-model", _set_thermal_model, "let temperature follow power, and power temperature")
@@ -131,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     fault.add_argument(
         "--delay-seconds", type=float, default=0.0, metavar="S", help="real time before the call returns"
     )
-    clear = add("clear-faults", _clear_faults, "end one fault, or all")
+    clear = add("clear-faults", lambda gpus, given: gpus.clear_fault(given.ticket or 0), "end one fault, or all")
     clear.add_argument("--ticket", type=int, help="ticket of the fault to end")
     return parser
 

@@ -1,13 +1,16 @@
-"""The GPU models that can be simulated, from the tables in src/models.c."""
+"""The GPU models that can be simulated, from the tables in src/models.c, and the thermal model of a GPU."""
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 from nvml_simulator.simulated_library import ModelDescription, load
 from wattloop.errors import UsageError
+
+MAX_VALUE = 1e5
+MAX_CELSIUS = 150.0
 
 
 @dataclass(frozen=True)
@@ -15,16 +18,12 @@ class Model:
     """A GPU model.
 
     Attributes:
-        key: Key, such as ``A100``.
-        name: Name by NVML, such as ``NVIDIA A100-SXM4-80GB``.
-        memory_bytes: Memory of the device.
-        power_limit_range_watts: Minimum and maximum power limit.
-        default_power_limit_watts: Power limit after a restart.
+        key: Key, such as ``A100``; `name` is that of NVML, such as ``NVIDIA A100-SXM4-80GB``.
+        power_limit_range_watts: Minimum and maximum power limit; the default is that after a restart.
         idle_watts: Power without work.
         waiting_watts: Power with a spinning process, as in blocking communication.
         has_energy_counter: Whether NVML reports its energy, as it does from Volta on.
-        graphics_clocks_megahertz: Table of graphics clocks, descending.
-        memory_clocks_megahertz: Table of memory clocks, descending.
+        graphics_clocks_megahertz: Table of graphics clocks, descending, like that of the memory clocks.
         teraflops_per_second: Work per second at the highest clocks.
     """
 
@@ -52,11 +51,7 @@ def models() -> tuple[Model, ...]:
 
 
 def model_named(key: str) -> Model:
-    """Return the model with a key.
-
-    Raises:
-        UsageError: There is none; the message lists all keys.
-    """
+    """Return the model with a key; without one, the error lists all keys."""
     for model in models():
         if model.key == key:
             return model
@@ -64,16 +59,7 @@ def model_named(key: str) -> Model:
 
 
 def busy_power_and_throughput(model: Model, graphics_megahertz: int, intensity: float) -> tuple[float, float]:
-    """Return (watts, teraflops per second) at a clock by the power curve, without a power limit.
-
-    Args:
-        model: One of `models`.
-        graphics_megahertz: A clock of its table.
-        intensity: 0 to 1.
-
-    Raises:
-        UsageError: The clock is not in the table, or the intensity is not from 0 to 1.
-    """
+    """Return (watts, teraflops per second) at a clock of the model by the power curve, without a power limit."""
     watts, throughput = ctypes.c_uint(), ctypes.c_uint64()
     code = load().wattloopSimulatorCurve(
         models().index(model), graphics_megahertz, intensity, ctypes.byref(watts), ctypes.byref(throughput)
@@ -100,3 +86,37 @@ def _model(description: ModelDescription) -> Model:
         memory_clocks_megahertz=tuple(description.memory_clocks_mhz[: description.memory_clock_count]),
         teraflops_per_second=description.megaflops_per_second / 1e6,
     )
+
+
+@dataclass(frozen=True)
+class ThermalModel:
+    """Temperature of a GPU that follows its power, and leakage that rises with the temperature.
+
+    The temperature approaches ambient + resistance · power with one time constant. The power curve
+    holds at 50 °C; each kelvin above adds the leakage, each kelvin below subtracts it. A GPU below
+    its power limit then draws more power when it is hot, and one at its limit runs slower. The
+    defaults are those of a large air-cooled GPU: about 40 K at 400 W, within minutes, and 5 % of the
+    power.
+
+    Attributes:
+        ambient_celsius: Temperature of the air, 0 to 150.
+        kelvin_per_watt: Thermal resistance.
+        time_constant_seconds: Time to 63 % of a change of the temperature, at least 1.
+        leakage_watts_per_kelvin: Power per kelvin.
+        start_celsius: Temperature at the moment at which the model is set; None: ambient.
+
+    """
+
+    ambient_celsius: float = 30.0
+    kelvin_per_watt: float = 0.1
+    time_constant_seconds: float = 60.0
+    leakage_watts_per_kelvin: float = 0.5
+    start_celsius: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 1.0 if field.name == "time_constant_seconds" else 0.0
+            most = MAX_CELSIUS if field.name.endswith("celsius") else MAX_VALUE
+            if value is not None and not least <= value <= most:
+                raise UsageError(f"found {field.name} {value}, expected {least:g} to {most:g}")

@@ -100,15 +100,7 @@ class ProcessLoad:
 
 
 def processor_seconds_of(process: int, folder: Path = PROCESSES) -> float | None:
-    """Processor time of a process, its session and its descendants, with the children that have ended.
-
-    Args:
-        process: Its id.
-        folder: The folder of Linux's files about processes.
-
-    Returns:
-        Seconds; None if it has ended.
-    """
+    """Processor seconds of a process, its session and its descendants, also of ended ones; None if it has ended."""
     ticks: dict[int, int] = {}
     parents: dict[int, tuple[int, int]] = {}
     for entry in folder.iterdir():
@@ -132,9 +124,6 @@ def processor_seconds_of(process: int, folder: Path = PROCESSES) -> float | None
 
 def busy_share(text: str) -> float | None:
     """The share of a load: from 0 to 1; None for ``cpu``.
-
-    Raises:
-        UsageError: It is neither.
 
     Example:
         >>> busy_share("0.8"), busy_share("cpu")

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import byref, c_uint, c_uint64, c_void_p
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
@@ -19,6 +20,7 @@ from nvml_simulator.description import (
     simulated_gpu,
     work_record,
 )
+from nvml_simulator.models import ThermalModel
 from nvml_simulator.simulated_library import (
     MAX_CLOCK_SETTINGS,
     MAX_INSTANCES,
@@ -29,8 +31,7 @@ from nvml_simulator.simulated_library import (
     WorkDescription,
     load,
 )
-from nvml_simulator.state_files import Clock, Permission
-from nvml_simulator.thermal import ThermalModel
+from nvml_simulator.state_files import STATE_VARIABLE, Clock, Permission
 from wattloop.errors import OperationError, UsageError
 
 NVML_SUCCESS = 0
@@ -48,6 +49,9 @@ GpuName = int | str
 
 class Machine:
     """The GPUs of one state file, open in this process. A context manager; thread-safe.
+
+    Methods raise `UsageError` for a GPU that does not exist, an argument out of range, and what the machine's clock or
+    model does not have.
 
     Raises:
         OperationError: The file does not exist, is not a valid state file, or is of another
@@ -79,11 +83,7 @@ class Machine:
         self.close()
 
     def index(self, gpu: GpuName) -> int:
-        """Return the index of a GPU.
-
-        Raises:
-            UsageError: There is no such GPU on this machine.
-        """
+        """Return the index of a GPU."""
         count = self._description().gpu_count
         index: int = gpu if isinstance(gpu, int) else self._library.wattloopSimulatorIndex(self._machine, gpu.encode())
         if not 0 <= index < count:
@@ -107,7 +107,6 @@ class Machine:
             Duration in simulated seconds.
 
         Raises:
-            UsageError: A GPU does not exist or occurs twice, or an argument is out of range.
             OperationError: A GPU has 16 units of work already, or is lost; see `inject_fault`.
         """
         array = self._indices(gpus)
@@ -147,9 +146,6 @@ class Machine:
         """Advance the virtual clock of idle GPUs to the latest time among them plus ``seconds``.
 
         With 0 seconds this is a barrier, with which a job begins on GPUs that other jobs have used.
-
-        Raises:
-            UsageError: A GPU does not exist, ``seconds`` is negative, or the clock is not virtual.
         """
         array = self._indices(gpus)
         if not 0 <= seconds <= MAX_SECONDS:
@@ -164,9 +160,6 @@ class Machine:
         """Advance the virtual clock of a GPU to a time, at the power of blocking communication.
 
         That is what a GPU does that waits for a message of another one. A time in its past does nothing.
-
-        Raises:
-            UsageError: The GPU does not exist, the time is out of range, or the clock is not virtual.
         """
         index = self.index(gpu)
         if not 0 <= until_seconds <= MAX_SECONDS:
@@ -176,22 +169,14 @@ class Machine:
             raise UsageError(f"the clock of {self.path} is not virtual, so time advances by itself")
 
     def clock_settings(self, gpu: GpuName) -> tuple[ClockSetting, ...]:
-        """Return the last 4,096 changes of the lock of a GPU's graphics clock, oldest first.
-
-        Raises:
-            UsageError: The GPU does not exist.
-        """
+        """Return the last 4,096 changes of the lock of a GPU's graphics clock, oldest first."""
         index = self.index(gpu)
         settings = (ClockSettingDescription * MAX_CLOCK_SETTINGS)()
         count = self._library.wattloopSimulatorClockSettings(self._machine, index, settings)
         return tuple(clock_setting(each) for each in settings[:count])
 
     def work_records(self, gpu: GpuName) -> tuple[WorkRecord, ...]:
-        """Return the last 4,096 works of a GPU, oldest first; only with the virtual clock.
-
-        Raises:
-            UsageError: The GPU does not exist.
-        """
+        """Return the last 4,096 works of a GPU, oldest first; only with the virtual clock."""
         index = self.index(gpu)
         works = (WorkDescription * MAX_WORK_RECORDS)()
         count = self._library.wattloopSimulatorWorks(self._machine, index, works)
@@ -231,7 +216,6 @@ class Machine:
             The ticket for `clear_fault`.
 
         Raises:
-            UsageError: The function does not exist, or a number is out of range.
             OperationError: There are 32 faults already.
         """
         if first_call < 1 or (count is not None and count < 1) or not 0 <= delay_seconds <= MAX_SECONDS:
@@ -260,11 +244,7 @@ class Machine:
         self._library.wattloopSimulatorClearFault(self._machine, 0)
 
     def set_power_limit_as_another_actor(self, gpu: GpuName, watts: float) -> None:
-        """Change a limit without NVML, as another administrator would.
-
-        Raises:
-            UsageError: The GPU does not exist, or the limit is out of the model's range.
-        """
+        """Change a limit without NVML, as another administrator would."""
         index = self.index(gpu)
         if self._library.wattloopSimulatorSetPowerLimit(self._machine, index, round(watts * 1e3)) != NVML_SUCCESS:
             model = self._description().model.decode()
@@ -286,16 +266,7 @@ class Machine:
             )
 
     def partition(self, gpu: GpuName, mig_devices: int) -> None:
-        """Partition a GPU into equal MIG devices of maximum size; 0 disables MIG.
-
-        Args:
-            gpu: The GPU.
-            mig_devices: 1 (7g), 2 (3g), 3 (2g) or 4 to 7 (1g).
-
-        Raises:
-            UsageError: The GPU does not exist, or has a model without MIG (A40, V100, P100, K80), or there are
-                more than 7 devices.
-        """
+        """Partition a GPU into 1 (7g), 2 (3g), 3 (2g) or 4 to 7 (1g) equal MIG devices; 0 disables MIG."""
         index = self.index(gpu)
         if not 0 <= mig_devices <= MAX_INSTANCES:
             raise UsageError(f"found {mig_devices} MIG devices, expected 0 (off) to {MAX_INSTANCES}")
@@ -304,11 +275,7 @@ class Machine:
             raise UsageError(f"found MIG devices on {model!r}, which has no MIG; A100, H100 and H200 have it")
 
     def reset_energy_counter(self, gpu: GpuName) -> None:
-        """Reset the energy counter of a GPU to zero, as a reset of the GPU does.
-
-        Raises:
-            UsageError: The GPU does not exist.
-        """
+        """Reset the energy counter of a GPU to zero, as a reset of the GPU does."""
         self._library.wattloopSimulatorResetCounter(self._machine, self.index(gpu))
 
     def stop_driver(self, *, stale_code: int = NVML_ERROR_UNINITIALIZED) -> None:
@@ -321,9 +288,6 @@ class Machine:
                 open, until they initialize it again; never `NVML_SUCCESS`. Observed in practice
                 besides the default: 15 (GPU is lost) and 999 (unknown error, in a container that
                 lost its devices).
-
-        Raises:
-            UsageError: The code is 0.
         """
         if stale_code == NVML_SUCCESS:
             raise UsageError(
@@ -351,7 +315,7 @@ class Machine:
     def describe(self) -> Description:
         """Return the exact present state of the machine."""
         machine = self._description()
-        gpus = [self._described(index) for index in range(machine.gpu_count)]
+        gpus = [self.describe_gpu(index) for index in range(machine.gpu_count)]
         return Description(
             model=machine.model.decode(),
             clock=get_args(Clock)[machine.clock_mode],
@@ -364,14 +328,8 @@ class Machine:
         )
 
     def describe_gpu(self, gpu: GpuName) -> SimulatedGpu:
-        """Return the exact present state of one GPU.
-
-        Raises:
-            UsageError: The GPU does not exist.
-        """
-        return self._described(self.index(gpu))
-
-    def _described(self, index: int) -> SimulatedGpu:
+        """Return the exact present state of one GPU."""
+        index = self.index(gpu)
         found = GpuDescriptionStructure()
         self._library.wattloopSimulatorDescribeGpu(self._machine, index, byref(found))
         return simulated_gpu(index, found)
@@ -397,3 +355,39 @@ class Machine:
         names: Sequence[GpuName] = [gpus] if isinstance(gpus, int | str) else gpus
         indices = [self.index(gpu) for gpu in names]
         return (c_uint * len(indices))(*indices)
+
+
+def machine() -> Machine:
+    """Return the machine of ``$WATTLOOP_SIMULATED_GPUS_STATE``, opened once per file.
+
+    Raises:
+        UsageError: The variable is not set.
+        OperationError: The file is not a valid state file.
+    """
+    path = os.environ.get(STATE_VARIABLE)
+    if not path:
+        raise UsageError(f"{STATE_VARIABLE} is not set; set it to the state file that nvml_simulator.create returned")
+    found = Path(path)
+    # With the inode, because a new file at the same path is another machine.
+    return _open(path, found.stat().st_ino if found.exists() else 0)
+
+
+@lru_cache(maxsize=8)
+def _open(path: str, _inode: int) -> Machine:
+    return Machine(path)
+
+
+def occupy(gpus: GpuName | Sequence[GpuName], work: float, intensity: float) -> float:
+    """See `Machine.occupy`."""
+    return machine().occupy(gpus, work, intensity)
+
+
+def clock_seconds(gpu: GpuName | None = None) -> float:
+    """See `Machine.clock_seconds`."""
+    return machine().clock_seconds(gpu)
+
+
+def describe(path: Path | str) -> Description:
+    """Return the exact state of the GPUs of a state file; see `Machine.describe`."""
+    with Machine(path) as opened:
+        return opened.describe()

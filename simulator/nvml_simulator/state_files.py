@@ -89,10 +89,7 @@ def _check(*, count: int, clock: str, scale: float, seed: int, permission: str) 
 
 
 def environment(path: Path | str) -> dict[str, str]:
-    """Return the environment in which a child process sees these GPUs by any NVML binding.
-
-    Args:
-        path: A state file of `create`.
+    """Return the environment in which a child process sees the GPUs of a state file by any NVML binding.
 
     Returns:
         ``LD_LIBRARY_PATH``, the library's folder before the folders of this process; the path of

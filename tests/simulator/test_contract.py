@@ -71,7 +71,7 @@ def test_an_invalid_call_fails_as_documented(
 ) -> None:
     machine = make_machine(model="H200", count=2)
     machine.partition(0, 2 if FUNCTIONS[case.function].needs_mig else 0)
-    assert start_caller().call(case.function, case.replacements) == case.code
+    assert start_caller().call(case.function, case.position, case.make) == case.code
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ALLOWED_UNINITIALIZED])
@@ -87,7 +87,7 @@ def test_a_foreign_handle_is_rejected_without_a_read(
     name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     make_machine()
-    assert start_caller().call(name, {0: lambda: ctypes.c_void_p(0x10)}) == INVALID_ARGUMENT
+    assert start_caller().call(name, make=lambda: ctypes.c_void_p(0x10)) == INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("name", CHANGES)
