@@ -11,8 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -28,30 +27,15 @@ _STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 _TRACES = frozenset({"exc_info", "stack_info"})
 
 
-@dataclass(frozen=True)
-class Suppressed:
-    """The lines suppressed in one window.
-
-    Attributes:
-        lines: Number of lines.
-        top_caller: The caller with the most of them, among those that had a line logged; empty:
-            none of those.
-    """
+class Suppressed(NamedTuple):
+    """The lines suppressed in one window, and the caller with the most, among those with a logged line; else empty."""
 
     lines: int
     top_caller: str
 
 
 class LogRateLimit:
-    """Decides which lines about callers are logged.
-
-    Args:
-        clock: Monotonic seconds.
-        per_caller: Lines about one caller in a window.
-        total: Lines about all callers in a window.
-
-    Attributes:
-        suppressed: Number of lines suppressed since the start.
+    """Decides which lines about callers are logged in a window; `suppressed` counts all others since the start.
 
     Example:
         >>> limit = LogRateLimit(lambda: 0.0, per_caller=1)
@@ -103,15 +87,9 @@ class LogRateLimit:
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes records to a stream, and limits those about callers.
-
-    A record about a caller has an ``owner`` in `extra`.
+    """Writes records to a stream, and limits those about callers, which have an ``owner`` in `extra`.
 
     The summary of a window precedes the next line that is logged.
-
-    Args:
-        stream: The output.
-        limit: The rate limit.
     """
 
     def __init__(self, stream: TextIO, limit: LogRateLimit) -> None:
@@ -119,13 +97,12 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._limit = limit
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, unless its caller has used up its lines.
-
-        Called with the handler's lock held.
-        """
+        """Write the record, unless its caller has used up its lines; called with the handler's lock held."""
         summary = self._limit.summary()
         if summary is not None:
-            super().emit(_summary_record(summary))
+            fields = {"lines": summary.lines, "top_caller": summary.top_caller or "none"}
+            line = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", **fields}
+            super().emit(logging.makeLogRecord({**line, "msg": "log lines about callers suppressed"}))
         owner = getattr(record, "owner", None)
         if owner is None or self._limit.admits(str(owner)):
             super().emit(record)
@@ -157,12 +134,7 @@ class BoundedJsonFormatter(JsonFormatter):
 
 
 def set_up_logs(log_format: str, level: str) -> None:
-    """Send the process's logs to stderr.
-
-    Args:
-        log_format: ``text`` or ``json``.
-        level: The lowest level that is logged.
-    """
+    """Send the process's logs from this level on to stderr, as ``text`` or ``json``."""
     handler = RateLimitedHandler(sys.stderr, PROCESS_LOG_LIMIT)
     if log_format == "json":
         names = {"levelname": "level", "asctime": "time", "name": "logger"}
@@ -172,9 +144,3 @@ def set_up_logs(log_format: str, level: str) -> None:
     else:
         handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-
-
-def _summary_record(summary: Suppressed) -> logging.LogRecord:
-    fields = {"lines": summary.lines, "top_caller": summary.top_caller or "none"}
-    record = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", **fields}
-    return logging.makeLogRecord({**record, "msg": "log lines about callers suppressed"})

@@ -18,18 +18,10 @@ Content = TypeVar("Content")
 
 
 def write_durably(path: Path, folder: int, data: bytes) -> None:
-    """Replace the content of a file; durable on return.
+    """Replace the content of a file with one writer at a time; durable on return.
 
-    It writes to a temporary file, syncs it, renames it, and syncs the folder.
-
-    Args:
-        path: The file; there may be one writer at a time.
-        folder: An open descriptor of its folder.
-        data: The content.
-
-    Raises:
-        OSError: The disk is full, the folder is read-only, …; the temporary file is removed if
-            possible.
+    It writes to a temporary file, syncs it, renames it, and syncs the folder, by its open descriptor. After an
+    `OSError` (the disk is full, the folder is read-only, …) the temporary file is removed if possible.
     """
     temporary = path.with_name(f".{path.name}.aside")
     try:
@@ -50,9 +42,6 @@ def read_at_most(path: Path, limit_bytes: int) -> bytes:
     """The content of a file, at most one byte more than the limit.
 
     Of a pipe or another special file, it is the content that is available at once.
-
-    Raises:
-        OSError: It does not exist or can't be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     data = b""
@@ -66,15 +55,7 @@ def read_at_most(path: Path, limit_bytes: int) -> bytes:
 
 
 class CorruptFileError(Exception):
-    """A state file is damaged, and was moved aside, so that the next read is a clean one.
-
-    Attributes:
-        moved_to: Its new path, for an administrator to inspect; None: it could not be moved.
-    """
-
-    def __init__(self, message: str, moved_to: Path | None) -> None:
-        super().__init__(message)
-        self.moved_to = moved_to
+    """A state file is damaged, and was moved aside if possible, so that the next read is a clean one."""
 
 
 class StateFile(Generic[Content]):
@@ -140,11 +121,7 @@ class StateFile(Generic[Content]):
             raise self.move_aside(str(error)) from error
 
     def write(self, content: Content) -> None:
-        """Replace the content; durable on return.
-
-        Raises:
-            OSError: The disk is full, the folder is read-only, ….
-        """
+        """Replace the content; durable on return. `OSError`: the disk is full, the folder is read-only, …."""
         write_durably(self.path, self._folder, self._encoded(content))
 
     def move_aside(self, reason: str) -> CorruptFileError:
@@ -155,8 +132,8 @@ class StateFile(Generic[Content]):
             if not target.exists() or number == MAX_CORRUPT_FILES - 1:
                 with contextlib.suppress(OSError):
                     self.path.rename(target)
-                    return CorruptFileError(f"{invalid}; moved to {target}", target)
-        return CorruptFileError(f"{invalid}; it could not be moved aside", None)
+                    return CorruptFileError(f"{invalid}; moved to {target}")
+        return CorruptFileError(f"{invalid}; it could not be moved aside")
 
 
 def boot_id() -> str:

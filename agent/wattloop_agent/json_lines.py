@@ -32,11 +32,7 @@ def encoded(message: Mapping[str, object]) -> bytes:
 
 
 def decoded_request(line: bytes) -> dict[str, object]:
-    """Decode a request.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`: it is no JSON object, has no verb, or is too long.
-    """
+    """Decode a request; `Reason.BAD_REQUEST`: it is no JSON object, has no verb, or is too long."""
     if len(line) > REQUEST_LIMIT_BYTES:
         raise request_too_long()
     try:
@@ -56,11 +52,7 @@ def request_too_long() -> RequestError:
 
 
 def gpus_in_request(request: Mapping[str, object]) -> tuple[str, ...]:
-    """The request's ``gpus``: at least one uuid, none of them twice.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`.
-    """
+    """The request's ``gpus``: at least one uuid, none of them twice. Others are a `Reason.BAD_REQUEST`, as below."""
     names = request.get("gpus")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise RequestError(Reason.BAD_REQUEST, f'found "gpus" {short_repr(names)}, expected a list of GPU uuids')
@@ -72,11 +64,7 @@ def gpus_in_request(request: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def number(request: Mapping[str, object], name: str) -> float:
-    """A finite number of the request.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`.
-    """
+    """A finite number of the request."""
     value = request.get(name)
     # Compared before the conversion, since JSON has integers beyond the range of a float.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
@@ -85,11 +73,7 @@ def number(request: Mapping[str, object], name: str) -> float:
 
 
 def boolean(request: Mapping[str, object], name: str) -> bool:
-    """An optional boolean of the request; absent, it is false.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`.
-    """
+    """An optional boolean of the request; absent, it is false."""
     value = request.get(name, False)
     if not isinstance(value, bool):
         raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {short_repr(value)}, expected true or false')
@@ -97,11 +81,7 @@ def boolean(request: Mapping[str, object], name: str) -> bool:
 
 
 def string(request: Mapping[str, object], name: str) -> str:
-    """A string of the request.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`.
-    """
+    """A string of the request."""
     value = request.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_LIMIT:
         raise RequestError(

@@ -61,7 +61,7 @@ class _LostGpu(Gpu):
 
 
 class NvmlGpus:
-    """The GPUs of this machine, by uuid.
+    """The GPUs of this machine, by uuid; methods raise `RequestError` with NVML's error, or that there is no such GPU.
 
     Args:
         library: The ``libnvidia-ml.so.1`` to load; None: the system's.
@@ -83,11 +83,7 @@ class NvmlGpus:
         self._opened_seconds = -math.inf
 
     def gpu(self, uuid: str) -> Gpu:
-        """The GPU of that uuid.
-
-        Raises:
-            RequestError: It does not exist, or there is no driver.
-        """
+        """The GPU of that uuid."""
         gpus = self._known()
         if uuid not in gpus:
             lost = "".join(f"; NVML can't enumerate GPU {index}: {error}" for index, error in self.unnamed.items())
@@ -97,19 +93,11 @@ class NvmlGpus:
         return gpus[uuid]
 
     def all(self) -> list[Gpu]:
-        """All GPUs, by index.
-
-        Raises:
-            RequestError: There is no driver, or it fails.
-        """
+        """All GPUs, by index."""
         return sorted(self._known().values(), key=lambda gpu: gpu.index)
 
     def allowed(self, uuid: str, setting: GpuSetting) -> AllowedRange:
-        """The values of a setting that a GPU accepts; read once, since they do not change.
-
-        Raises:
-            RequestError: There is no such GPU, or it has no such setting.
-        """
+        """The values of a setting that a GPU accepts; read once, since they do not change."""
         gpu, key = self.gpu(uuid), (uuid, setting)
         if key not in self._allowed:
             with self.request_errors():
@@ -169,11 +157,7 @@ class NvmlGpus:
 
     @contextmanager
     def request_errors(self) -> Iterator[None]:
-        """Convert NVML's errors to `RequestError` within a block.
-
-        Raises:
-            RequestError: With NVML's message.
-        """
+        """Convert NVML's errors to `RequestError` within a block."""
         try:
             yield
         except NvmlError as error:

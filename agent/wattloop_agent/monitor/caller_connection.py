@@ -32,14 +32,9 @@ class PartialRequests:
 
 
 class CallerConnection:
-    """An accepted connection.
-
-    Args:
-        accepted: The socket; closed with this.
-        partial_requests: Shared by all connections.
+    """An accepted connection; its socket is closed with it.
 
     Attributes:
-        socket: The socket.
         partial_since_seconds: Since when a request has been incomplete, on the monotonic clock;
             None: none is.
     """
@@ -91,19 +86,12 @@ class CallerConnection:
         del self._received[: self._received.find(b"\n") + 1]
 
     async def ended(self) -> None:
-        """Wait until the caller closes a subscription or sends anything.
-
-        A subscriber may send no further request.
-        """
+        """Wait until the caller closes a subscription, or sends anything, which a subscriber may not."""
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
 
     async def send(self, message: Mapping[str, object]) -> None:
-        """Send a message.
-
-        Raises:
-            OSError: The caller is gone, or does not read (`TimeoutError`).
-        """
+        """Send a message; `OSError`: the caller is gone, or does not read (`TimeoutError`)."""
         data = encoded(message)
         try:
             sent = self.socket.send(data)

@@ -19,6 +19,16 @@ from dataclasses import dataclass
 
 from wattloop_agent.refusals import Reason, RequestError
 
+logger = logging.getLogger(__name__)
+
+# The socket, and the pidfd of the connected process.
+DESCRIPTORS_PER_CONNECTION = 2
+# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners'
+# pidfds.
+RESERVED_DESCRIPTORS = 256
+MAX_CONNECTIONS = 512
+MIN_CONNECTIONS = 16
+WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CONNECTIONS
 MAX_CONNECTIONS_PER_GPU_OWNER = 32
 MAX_CONNECTIONS_WITHOUT_GPUS = 4
 # Fractions of all slots: of the owners without GPUs together, and of connections whose owner is not
@@ -51,14 +61,7 @@ class ConnectionSlot:
 
 
 class ConnectionSlots:
-    """The slots of all connections.
-
-    Args:
-        limit: The maximum number of connections.
-
-    Attributes:
-        closed: Number of connections closed to make room for others.
-    """
+    """The slots of all connections, up to a limit; `closed` counts those closed to make room for others."""
 
     def __init__(self, limit: int) -> None:
         self._max_unidentified = max(4, math.floor(limit * SHARE_UNIDENTIFIED))
@@ -72,11 +75,7 @@ class ConnectionSlots:
         return len(self._slots)
 
     def acquire(self, owner: str, close: Callable[[str], None]) -> ConnectionSlot:
-        """Get a slot for a new connection.
-
-        Raises:
-            RequestError: `Reason.TOO_MANY`.
-        """
+        """Get a slot for a new connection; a refusal is `Reason.TOO_MANY`."""
         own = [slot for slot in self._slots if slot.owner == owner]
         known = next((slot.has_gpus for slot in own if slot.has_gpus is not None), None)
         self._refuse_too_many(owner, own, has_gpus=known is not False)
@@ -89,11 +88,7 @@ class ConnectionSlots:
         return slot
 
     def identify(self, slot: ConnectionSlot, has_gpus: bool) -> None:
-        """Record whether the owner of a slot has GPUs.
-
-        Raises:
-            RequestError: `Reason.TOO_MANY`: its group has no slot left.
-        """
+        """Record whether the owner of a slot has GPUs; `Reason.TOO_MANY`: its group has no slot left."""
         identified = [each for each in self._slots if each.has_gpus is not None and each is not slot]
         own = [each for each in identified if each.owner == slot.owner]
         self._refuse_too_many(slot.owner, own, has_gpus=has_gpus)
@@ -113,11 +108,7 @@ class ConnectionSlots:
         self._slots.pop(slot, None)
 
     def subscribe(self, slot: ConnectionSlot) -> None:
-        """Turn a connection into a subscription.
-
-        Raises:
-            RequestError: `Reason.TOO_MANY`.
-        """
+        """Turn a connection into a subscription; a refusal is `Reason.TOO_MANY`."""
         subscriptions = [each for each in self._slots if each.is_subscribed]
         of_owner = sum(each.owner == slot.owner for each in subscriptions)
         if of_owner >= MAX_SUBSCRIPTIONS_PER_OWNER:
@@ -145,11 +136,7 @@ class ConnectionSlots:
         return True
 
     def _close_one_of_largest_owner(self, slots: Iterable[ConnectionSlot], more_than: int, what: str) -> None:
-        """Close the oldest connection of the owner with the most of these slots.
-
-        Raises:
-            RequestError: `Reason.TOO_MANY`: no owner has more than `more_than`.
-        """
+        """Close the oldest connection of the owner with the most of these slots, if it has more than `more_than`."""
         by_owner = Counter(each.owner for each in slots)
         largest, count = by_owner.most_common(1)[0]
         if count <= more_than:
@@ -202,24 +189,8 @@ class KeyedLocks:
                 self._locks[key] = lock, users - 1
 
 
-logger = logging.getLogger(__name__)
-
-# The socket, and the pidfd of the connected process.
-DESCRIPTORS_PER_CONNECTION = 2
-# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners'
-# pidfds.
-RESERVED_DESCRIPTORS = 256
-MAX_CONNECTIONS = 512
-MIN_CONNECTIONS = 16
-WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CONNECTIONS
-
-
 def raised_limit() -> int:
-    """Raise this process's soft limit on descriptors, as far as the hard limit allows.
-
-    Returns:
-        The limit in force.
-    """
+    """Raise this process's soft limit on descriptors, as far as the hard limit allows, and return that in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= WANTED_DESCRIPTORS:
         return WANTED_DESCRIPTORS

@@ -1,8 +1,7 @@
 """Samples all GPUs periodically, so that scrapes and subscribers cost the driver no call.
 
 Reading power is cheap; reading an energy counter is not (3 to 15 ms of CPU time in an H200's
-driver). So a sample reads power, and only the counters that are due. Tests replace `SampledGpus`, the interface to the
-driver, each of whose methods raises `RequestError` with the driver's error.
+driver). So a sample reads power, and only the counters that are due.
 """
 
 from __future__ import annotations
@@ -21,19 +20,15 @@ from wattloop_agent.refusals import RequestError
 
 @dataclass(frozen=True)
 class GpuStatus:
-    """The current state of a GPU, as metrics and `wattloop monitor` show it.
+    """The current state of a GPU, as metrics and `wattloop monitor` show it; None: it does not report that.
 
     Attributes:
-        uuid: The GPU.
         name: Its model.
         time_seconds: The clock that its energy is integrated on.
-        energy_millijoules: Its cumulative counter; None: it has none.
-        power_watts: Its power draw; None: not reported.
-        power_limit_watts: The limit that is set; None: it has none.
-        enforced_power_limit_watts: The limit in force.
-        graphics_clock_megahertz: Its clock; None: not reported.
+        energy_millijoules: Its cumulative counter.
+        power_limit_watts: The limit that is set; another may be in force.
         problem: Why a value is missing although the GPU supports it; empty: none is.
-        max_power_limit_watts: The highest limit that it accepts; None: not reported.
+        max_power_limit_watts: The highest limit that it accepts.
         is_partitioned: Whether MIG is enabled on it, as last reported.
     """
 
@@ -51,16 +46,13 @@ class GpuStatus:
 
 
 class SampledGpus(Protocol):
-    """GPUs that the sampler reads."""
+    """The part of `NvmlReadings` that the sampler uses."""
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
-        """Counters and power of these GPUs (None: of all) in as few calls as possible.
-
-        Of `uncounted` GPUs it reads power only.
-        """
+        """Counters and power."""
 
     def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
-        """The status of all GPUs, given samples of all; None: take them."""
+        """Statuses."""
 
 
 logger = logging.getLogger(__name__)

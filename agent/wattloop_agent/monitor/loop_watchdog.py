@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from wattloop import threads
 
+logger = logging.getLogger(__name__)
+
 
 class LoopWatchdog:
     """Measures how long the event loop has made no progress.
@@ -41,10 +43,7 @@ class LoopWatchdog:
         self._stalled_seconds = 0.0
 
     def is_hung(self) -> bool:
-        """Whether the loop has made no progress for too long.
-
-        Called repeatedly, from another thread.
-        """
+        """Whether the loop has made no progress for too long; called repeatedly, from another thread."""
         now = self._clock()
         # A suspended machine or process stalls both threads, so one call counts for two steps at
         # most.
@@ -60,17 +59,10 @@ class LoopWatchdog:
             os._exit(1)
 
 
-logger = logging.getLogger(__name__)
-
-
 class WatchedTask:
     """Runs a coroutine until `end`; an end before that is a problem of the process, as of a `WatchedThread`.
 
-    It is an asynchronous context manager too, which ends it.
-
-    Args:
-        coroutine: What it runs.
-        name: Its name, in the log and in the health check.
+    It is an asynchronous context manager too, which ends it. The log and the health check have its name.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:

@@ -30,7 +30,6 @@ class MonitorVerbs:
         power_controller: Changes them.
         lease_tracker: Knows the leases.
         limits: Gives the policies in force; it raises `RequestError` where they are unknown.
-        processors: Reads the energy of processors and memory; None: the node's.
     """
 
     def __init__(
@@ -39,13 +38,12 @@ class MonitorVerbs:
         power_controller: PowerControllerLink,
         lease_tracker: LeaseTracker,
         limits: Callable[[], PolicyLimits] = PolicyLimits,
-        processors: ProcessorMeter | None = None,
     ) -> None:
         self._meter = meter
         self._power_controller = power_controller
         self._lease_tracker = lease_tracker
         self._admission = PolicyAdmission(meter, limits)
-        self._processors = processors or ProcessorMeter()
+        self._processors = ProcessorMeter()
 
     async def answer(self, caller: SocketCaller, request: Mapping[str, object]) -> Any:
         """The result of one request (other than ``subscribe``, which has many).
@@ -164,13 +162,6 @@ class MonitorVerbs:
         return await self._admission.allowed(caller, gpu, setting, accepted)
 
     async def _hold_limit(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
-        gpus = gpus_in_request(request)
-        caller.require_own(gpus)
-        watts = number(request, "watts")
-        bounds = await self._admission.admit(caller, gpus, GpuSetting.POWER_LIMIT, watts)
-        forwarded = {"verb": "hold_limit", "gpus": gpus, "watts": watts, **bounds, **_owner_fields(caller, request)}
-        held = await self._power_controller.request(forwarded)
-        self._lease_tracker.watch_owner(caller.owner)
         return [
             {
                 "uuid": each["uuid"],
@@ -178,27 +169,29 @@ class MonitorVerbs:
                 "held_watts": each["held"],
                 "enforced_watts": each["held"] if each["enforced"] is None else each["enforced"],
             }
-            for each in held
+            for each in await self._held(caller, request, GpuSetting.POWER_LIMIT, "watts")
         ]
 
     async def _hold_clocks(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
-        gpus = gpus_in_request(request)
-        caller.require_own(gpus)
-        megahertz, domain = number(request, "megahertz"), request.get("domain", "graphics")
+        domain = request.get("domain", "graphics")
         # The power controller refuses an unknown domain.
         clock = CLOCKS.get(domain) if isinstance(domain, str) else None
-        bounds = {} if clock is None else await self._admission.admit(caller, gpus, clock, megahertz)
-        forwarded = {
-            "verb": "hold_clocks",
-            "gpus": gpus,
-            "megahertz": megahertz,
-            "domain": domain,
-            **bounds,
-            **_owner_fields(caller, request),
-        }
+        held = await self._held(caller, request, clock, "megahertz", domain=domain)
+        return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
+
+    async def _held(
+        self, caller: SocketCaller, request: Mapping[str, object], setting: GpuSetting | None, unit: str, **more: object
+    ) -> Any:
+        gpus = gpus_in_request(request)
+        caller.require_own(gpus)
+        value = number(request, unit)
+        bounds = {} if setting is None else await self._admission.admit(caller, gpus, setting, value)
+        forwarded = {"verb": request["verb"], "gpus": gpus, unit: value, **more, **bounds, "owner": caller.owner}
+        if request.get("for_seconds") is not None:
+            forwarded["for_seconds"] = number(request, "for_seconds")
         held = await self._power_controller.request(forwarded)
         self._lease_tracker.watch_owner(caller.owner)
-        return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
+        return held
 
     async def _release(self, caller: SocketCaller, request: Mapping[str, object]) -> list[str]:
         forwarded: dict[str, object] = {"verb": "release", "owner": caller.owner}
@@ -220,10 +213,3 @@ class MonitorVerbs:
             for lease in (await self._lease_tracker.refresh()).leases
             if caller.sees(lease["uuid"])
         ]
-
-
-def _owner_fields(caller: SocketCaller, request: Mapping[str, object]) -> dict[str, object]:
-    fields: dict[str, object] = {"owner": caller.owner}
-    if request.get("for_seconds") is not None:
-        fields["for_seconds"] = number(request, "for_seconds")
-    return fields

@@ -81,24 +81,17 @@ class NvmlReadings:
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
     def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
-        """The status of all GPUs.
+        """The status of all GPUs, given samples of all; None: take them.
 
         A value that a GPU fails to report is None, and `problem` says why.
-
-        Args:
-            samples: Of all GPUs, just taken; None: take them.
         """
         by_uuid = {sample.uuid: sample for sample in (self.samples() if samples is None else samples)}
         return [self._status(gpu, by_uuid[gpu.uuid]) for gpu in self._gpus.all() if gpu.uuid in by_uuid]
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
-        """Counters and power of these GPUs, or of all.
+        """Counters and power of these GPUs, or of all; of `uncounted` ones power only.
 
         A GPU that failed is read again after `FAILED_SECONDS`.
-
-        Args:
-            uuids: The GPUs; None: all.
-            uncounted: GPUs whose counter, which costs the driver milliseconds, is not read.
         """
         gpus = [gpu for gpu in self._gpus.all() if uuids is None or gpu.uuid in uuids]
         return [self._sample(gpu, with_counter=gpu.uuid not in uncounted) for gpu in gpus]

@@ -1,10 +1,6 @@
 """Holds the power limits that the operator orders for pods that cannot ask for them.
 
-A training without the agent's socket requests nothing. The operator's answer to a report of the
-node's energy names the limit that was decided for it, and the agent handles that as a request of the
-pod: the kubelet says which GPUs it has, the policies of its namespace bound the limit, the lease
-belongs to the pod and ends with its last process. So the operator can cause nothing that the pod
-could not have requested.
+An order is handled as a request of the pod, so the operator can cause nothing that the pod could not have requested.
 """
 
 from __future__ import annotations
@@ -52,12 +48,6 @@ class OrderedLimits:
 
     Orders arrive in another thread than the event loop's, which alone makes requests.
 
-    Args:
-        pods: The pods of this node.
-        requests: Handles the requests that are made on behalf of pods.
-        loop: The event loop.
-        clock: Monotonic clock.
-
     Attributes:
         revision: Rises with each change of a state, so that it is reported soon.
     """
@@ -84,7 +74,16 @@ class OrderedLimits:
         now = self._clock()
         with self._lock:
             known = [(uid, self._states[uid]) for uid in pod_uids if uid in self._states]
-        return tuple(_to_wire(uid, state, now) for uid, state in known[:MAX_POD_LIMITS])
+        return tuple(
+            PodLimitState(
+                uid,
+                state.allowed,
+                state.held_watts or 0.0,
+                0.0 if state.held_watts is None else max(now - state.since_seconds, 0.0),
+                state.refusal,
+            )
+            for uid, state in known[:MAX_POD_LIMITS]
+        )
 
     def forget_all_but(self, pod_uids: Collection[str]) -> None:
         """Forget pods that have no GPU any more; their leases end with their processes. From any thread."""
@@ -208,16 +207,6 @@ def _highest(described: Sequence[Mapping[str, Any]]) -> float:
     if not limits or len(limits) < len(described):
         raise RequestError(Reason.NOT_SUPPORTED, "a GPU of the pod has no power limit")
     return float(min(limits))
-
-
-def _to_wire(pod_uid: str, state: _State, now: float) -> PodLimitState:
-    return PodLimitState(
-        pod_uid,
-        state.allowed,
-        state.held_watts or 0.0,
-        0.0 if state.held_watts is None else max(now - state.since_seconds, 0.0),
-        state.refusal,
-    )
 
 
 def _printable(text: str) -> str:

@@ -51,11 +51,6 @@ READS = frozenset({"gpus", "energy"})
 class SocketServer:
     """Serves the agent's socket.
 
-    Args:
-        authenticator: Identifies connections.
-        handlers: Answer requests.
-        connections_limit: The maximum number of connections.
-
     Attributes:
         refusals: Number of refused requests, by reason.
         slots: The slots of the connections.
@@ -250,7 +245,8 @@ class SocketServer:
                 Reason.BAD_REQUEST,
                 f'"interval_seconds" is {interval:g}; from {MIN_INTERVAL_SECONDS:g} to {MAX_INTERVAL_SECONDS:g}',
             )
-        _require_gpus(await peer.caller())
+        if not (caller := await peer.caller()).has_gpus:
+            raise RequestError(Reason.NOT_YOURS, f"{caller.owner} has no GPU, so there is nothing to subscribe to")
         try:
             self.slots.subscribe(slot)
         except RequestError:
@@ -293,8 +289,3 @@ async def _identified(peer: Peer) -> SocketCaller:
     except TimeoutError as error:
         message = f"your GPUs could not be determined within {MAX_IDENTIFICATION_SECONDS:g} s; try again"
         raise RequestError(Reason.UNAVAILABLE, message) from error
-
-
-def _require_gpus(caller: SocketCaller) -> None:
-    if not caller.has_gpus:
-        raise RequestError(Reason.NOT_YOURS, f"{caller.owner} has no GPU, so there is nothing to subscribe to")

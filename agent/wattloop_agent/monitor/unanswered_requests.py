@@ -27,11 +27,7 @@ MAX_OWNERS = 1024
 
 
 def is_unanswered(request: Mapping[str, object]) -> bool:
-    """Whether a request is answered only if it is refused.
-
-    Raises:
-        RequestError: `Reason.BAD_REQUEST`: its ``unanswered`` is no boolean.
-    """
+    """Whether a request is answered only if it is refused; `Reason.BAD_REQUEST`: its ``unanswered`` is no boolean."""
     return request["verb"] == VERB and boolean(request, "unanswered")
 
 
@@ -73,11 +69,6 @@ def newest_request(connection: CallerConnection, request: dict[str, object]) -> 
 
 class ChangeRates:
     """The rate at which each owner may change clocks by unanswered requests: a token bucket each.
-
-    Args:
-        per_second: Tokens that an owner gets per second.
-        burst: The most that it has.
-        clock: Monotonic clock, in seconds.
 
     Example:
         >>> seconds = [0.0]

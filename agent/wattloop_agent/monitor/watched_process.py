@@ -25,15 +25,9 @@ POLL_SECONDS = 0.2
 
 
 class WatchedProcess:
-    """One process, identified by a pidfd or by pid and start time.
+    """One process, identified by a pidfd, closed with this, or by pid and start time.
 
-    Args:
-        pid: Its id in this process's PID namespace.
-        pidfd: Its pidfd, closed with this; None: the kernel offers none.
-
-    Raises:
-        ProcessLookupError: It has ended.
-        OSError: It is unknown whether it has.
+    `ProcessLookupError` says that it has ended, another `OSError` that this is unknown.
     """
 
     def __init__(self, pid: int, pidfd: int | None) -> None:
@@ -54,22 +48,12 @@ class WatchedProcess:
 
     @classmethod
     def opened(cls, pid: int) -> Self:
-        """The process that has this pid now.
-
-        Raises:
-            ProcessLookupError: There is none.
-            OSError: It is unknown whether there is one.
-        """
+        """The process that has this pid now."""
         return cls(pid, _pidfd(pid))
 
     @classmethod
     def of_peer(cls, connection: socket.socket) -> Self:
-        """The process that opened this connection.
-
-        Raises:
-            ProcessLookupError: It has ended, or is in a PID namespace that is invisible from here.
-            OSError: It is unknown whether it has ended.
-        """
+        """The process that opened this connection; one in an invisible PID namespace counts as ended."""
         pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if pid == 0:
             raise ProcessLookupError(errno.ESRCH, "a process that is invisible from here (the agent needs hostPID)")
@@ -90,11 +74,7 @@ class WatchedProcess:
         return self._pidfd
 
     def has_ended(self) -> bool:
-        """Whether it has ended.
-
-        Raises:
-            OSError: It is unknown.
-        """
+        """Whether it has ended."""
         if self._pidfd is not None:
             return _readable(self._pidfd)
         return start_ticks(self.pid) != self.start_ticks
@@ -132,9 +112,7 @@ class WatchedProcess:
 
 
 def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
-    """The start time of a process, in clock ticks since boot.
-
-    It is None if there is no such process, or if it is a zombie.
+    """The start time of a process, in clock ticks since boot; None: there is none, or it is a zombie.
 
     Raises:
         OSError: It is unknown, for example because no descriptor or memory is left; the process may

@@ -42,11 +42,7 @@ class HoldRequest:
 
 
 def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
-    """Refuse GPUs of which another owner holds any setting.
-
-    Raises:
-        RequestError: `Reason.NOT_YOURS`.
-    """
+    """Refuse GPUs of which another owner holds any setting, by `Reason.NOT_YOURS`."""
     wanted = set(request.gpus)
     for lease in leases.values():
         if lease.gpu in wanted and lease.owner != request.owner:
@@ -58,12 +54,8 @@ def values_to_set(
 ) -> dict[str, float]:
     """The value to set on each GPU of a request.
 
-    It is the requested value; for clocks, the nearest allowed step.
-
-    Args:
-        request: The request.
-        allowed: By GPU, the range that the device accepts.
-        bounds: The administrator's range; None: none.
+    It is the requested value; for clocks, the nearest allowed step. Ranges are those of the devices and of the
+    administrator.
 
     Raises:
         RequestError: `Reason.OUT_OF_RANGE`, with all ranges.
@@ -95,7 +87,7 @@ def _out_of_range(
 def begin_hold(
     leases: Leases, request: HoldRequest, values: Mapping[str, float], found: Mapping[str, float | None], boot_id: str
 ) -> dict[LeaseKey, Lease]:
-    """The leases to store before the first device of a request is set.
+    """All leases to store before the first device of a request is set; those of the request have a pending value.
 
     Args:
         leases: The current leases.
@@ -103,9 +95,6 @@ def begin_hold(
         values: By GPU, the value to set.
         found: The current value, for each GPU that has no lease yet.
         boot_id: The current boot.
-
-    Returns:
-        All leases; those of the request have a pending value.
     """
     begun = dict(leases)
     for gpu in request.gpus:

@@ -100,7 +100,6 @@ class LeaseManager:
 
     Attributes:
         leases: By (GPU, setting).
-        bounds: As above.
         state: ``ready``, or why no lease is granted: ``starting`` or a message.
     """
 
@@ -132,10 +131,7 @@ class LeaseManager:
 
     @property
     def warning(self) -> str:
-        """A condition that an administrator should look at: a corrupt file, a failing disk.
-
-        It is empty if there is none.
-        """
+        """A condition that an administrator should look at: a corrupt file, a failing disk; empty if there is none."""
         return "; ".join(text for text in (self._corruption, self._write_error) if text)
 
     def recover(self) -> None:

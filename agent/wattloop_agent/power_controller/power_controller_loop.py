@@ -76,10 +76,7 @@ class PowerControllerLoop:
         """Serve until an ending signal or the end of the monitor, then restore every GPU.
 
         SIGUSR2 ends it too, but leaves the leases to the next power controller, as for an upgrade.
-        Further signals are ignored while it restores.
-
-        Returns:
-            Whether an ending signal ended it.
+        Further signals are ignored while it restores. Returns whether an ending signal ended it.
         """
         wake_sender, wake_receiver = socket.socketpair()
         for end in (wake_sender, wake_receiver):
@@ -122,10 +119,7 @@ class PowerControllerLoop:
             self._unheard_seconds = 0.0
 
     def _rearm_watchdog(self) -> None:
-        """End this process with a stack trace if a driver call hangs.
-
-        The next one restores the GPUs.
-        """
+        """End this process with a stack trace if a driver call hangs; the next one restores the GPUs."""
         if self._last_pass_seconds >= self._armed_seconds + TICK_SECONDS:
             faulthandler.dump_traceback_later(2 * TICK_SECONDS + self._timeout_seconds, exit=True)
             self._armed_seconds = self._last_pass_seconds

@@ -16,23 +16,14 @@ SETTINGS = {setting.value: setting for setting in GpuSetting}
 
 
 class PowerControllerVerbs:
-    """Answers the monitor's requests.
-
-    Args:
-        lease_manager: The leases.
-        clock: CLOCK_BOOTTIME, in seconds.
-    """
+    """Answers the monitor's requests; the clock is CLOCK_BOOTTIME, in seconds."""
 
     def __init__(self, lease_manager: LeaseManager, clock: Callable[[], float]) -> None:
         self._lease_manager = lease_manager
         self._clock = clock
 
     def answer(self, request: Mapping[str, object]) -> object:
-        """The result of one request.
-
-        Raises:
-            RequestError: With the reason.
-        """
+        """The result of one request; `RequestError` has the reason of a refusal."""
         match request["verb"]:
             case "hold_limit":
                 return self._hold(request, GpuSetting.POWER_LIMIT, number(request, "watts"))

@@ -57,13 +57,7 @@ class AgentState:
 
 
 class AgentCollector(Collector):
-    """Converts the monitor's state into metric families.
-
-    Args:
-        state: The monitor's state.
-        hostname: Value of the label ``Hostname``.
-        limiter: Limits of the connections to the metrics' server.
-    """
+    """Converts the monitor's state into metric families."""
 
     def __init__(self, state: AgentState, hostname: str, limiter: ConnectionLimiter) -> None:
         self._state = state

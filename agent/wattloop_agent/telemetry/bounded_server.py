@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +39,6 @@ CONNECTION_LIMIT = "connection_limit"
 TIMEOUT = "timeout"
 
 
-class HttpConnection(Protocol):
-    """The part of a socket that ends its connection from another thread."""
-
-    def shutdown(self, how: int, /) -> None:
-        """End the connection; reads and writes of other threads return."""
-
-
 @dataclass
 class _Admitted:
     address: str
@@ -67,9 +60,9 @@ class ConnectionLimiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # In order of arrival.
-        self._admitted: dict[HttpConnection, _Admitted] = {}
+        self._admitted: dict[socket.socket, _Admitted] = {}
         # Ended early, but their threads have not returned yet.
-        self._ending: set[HttpConnection] = set()
+        self._ending: set[socket.socket] = set()
         self.dropped: Counter[str] = Counter()
 
     @property
@@ -77,14 +70,8 @@ class ConnectionLimiter:
         """Number of admitted connections."""
         return len(self._admitted)
 
-    def admit(self, connection: HttpConnection, address: str, now_seconds: float) -> bool:
-        """Admit a new connection; return whether it was admitted.
-
-        Args:
-            connection: The connection.
-            address: Address of the client, without the port.
-            now_seconds: Monotonic clock.
-        """
+    def admit(self, connection: socket.socket, address: str, now_seconds: float) -> bool:
+        """Admit a new connection of a client address, without the port; return whether it was admitted."""
         with self._lock:
             by_address = Counter(each.address for each in self._admitted.values())
             if by_address[address] >= MAX_CONNECTIONS_PER_ADDRESS or len(self._ending) >= MAX_CONNECTIONS:
@@ -97,13 +84,13 @@ class ConnectionLimiter:
             self._admitted[connection] = _Admitted(address, now_seconds + REQUEST_SECONDS)
             return True
 
-    def request_received(self, connection: HttpConnection, now_seconds: float) -> None:
+    def request_received(self, connection: socket.socket, now_seconds: float) -> None:
         """Replace the deadline of the request by that of the response."""
         with self._lock:
             if connection in self._admitted:
                 self._admitted[connection].deadline_seconds = now_seconds + RESPONSE_SECONDS
 
-    def release(self, connection: HttpConnection) -> None:
+    def release(self, connection: socket.socket) -> None:
         """Release a connection, if it is admitted; must be called before its socket is closed."""
         with self._lock:
             self._admitted.pop(connection, None)
@@ -116,7 +103,7 @@ class ConnectionLimiter:
             for each in overdue:
                 self._end(each, TIMEOUT)
 
-    def _end(self, connection: HttpConnection, reason: str) -> None:
+    def _end(self, connection: socket.socket, reason: str) -> None:
         # Under the lock, like `release`: the descriptor of a closed socket is soon that of another.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -126,11 +113,7 @@ class ConnectionLimiter:
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """Serves admitted connections; others get a 503 response without a thread and are closed.
-
-    Attributes:
-        limiter: Limits of the connections.
-    """
+    """Serves admitted connections; others get a 503 response without a thread and are closed."""
 
     # Neither a scrape nor a stream must keep the agent from ending.
     daemon_threads = True
@@ -215,11 +198,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send(self, data: bytes) -> None:
-        """Send a part of the body.
-
-        Raises:
-            OSError: The client has disconnected.
-        """
+        """Send a part of the body; `OSError`: the client has disconnected."""
         self.wfile.write(data)
 
     def release_connection(self) -> None:

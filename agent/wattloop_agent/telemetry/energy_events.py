@@ -26,11 +26,8 @@ RETRY_MILLISECONDS = 2000
 class EnergyEvents:
     """Streams the ledger to a bounded number of subscribers.
 
-    Args:
-        ledger: The ledger.
-        clock: Seconds since the epoch. Event ids are based on it, so that they increase across
-            restarts; within a process they increase even if the clock is set back. Nothing else in
-            agent and client uses the wall clock.
+    Event ids are based on the clock, in seconds since the epoch, so that they increase across restarts; within a
+    process they increase even if the clock is set back. Nothing else in agent and client uses the wall clock.
     """
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
@@ -47,7 +44,7 @@ class EnergyEvents:
         return self._by_address.total()
 
     def stream(self, target: str, address: str, response: BoundedHandler) -> None:
-        """Answer a request with events until the client disconnects or the agent ends.
+        """Answer a request with events until the client disconnects (`OSError`) or the agent ends.
 
         ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is
         complete.
@@ -56,9 +53,6 @@ class EnergyEvents:
             target: Path and query of the request.
             address: Address of the client, without the port.
             response: The response.
-
-        Raises:
-            OSError: The client disconnected.
         """
         try:
             interval = _interval(target)

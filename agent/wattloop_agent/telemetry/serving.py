@@ -37,12 +37,7 @@ def serve(
 ) -> Callable[[], None]:
     """Serve the endpoints until the returned function is called.
 
-    Args:
-        address: Address to listen on.
-        registry: Metrics of ``/metrics``.
-        events: Energy events.
-        limiter: Limits of the server's connections; default: a new one.
-        not_ready: Why the agent cannot do its work, although a restart does not help; empty if it can.
+    `not_ready` says why the agent cannot do its work, although a restart does not help; empty if it can.
 
     Raises:
         OperationError: Listening on the address failed.

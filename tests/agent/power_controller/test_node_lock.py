@@ -8,8 +8,7 @@ import pytest
 from support.agents.memory_devices import MemoryDevices
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
-from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.node_lock import NodeLock
+from wattloop_agent.power_controller.lease_manager import LeaseManager, NodeLock
 from wattloop_agent.refusals import Reason, RequestError
 
 GPUS = ("GPU-0", "GPU-1")

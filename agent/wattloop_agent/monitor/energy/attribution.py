@@ -87,12 +87,9 @@ class UsageInterval:
     """The interval in which a container has had a GPU, and the energy of earlier ones.
 
     Attributes:
-        assignment: The container and the GPU.
         start: Account of the GPU at the start of the assignment.
         end: Account when the assignment ended, or when it was last known to exist.
-        ended: Whether the assignment has ended.
         earlier_millijoules: Energy of earlier intervals of the same container and GPU.
-        earlier_uncertainty_millijoules: Uncertainty of that energy.
         first_seconds: Energy clock at the start of the first interval.
     """
 
@@ -154,10 +151,7 @@ def updated_intervals(
 ) -> list[UsageInterval]:
     """Return the intervals after an observation, oldest first.
 
-    Args:
-        intervals: The intervals before it.
-        assignments: The observed assignments. Those of GPUs without a window are ignored.
-        windows: By GPU UUID, the change window of each known GPU.
+    Assignments of GPUs without a window, which are by UUID, are ignored.
     """
     current = {each.key: each for each in with_shared_gpus(assignments) if each.gpu in windows}
     taken = {each.gpu for key, each in current.items() if key not in intervals or intervals[key].ended}

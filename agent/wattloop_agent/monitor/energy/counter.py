@@ -89,13 +89,7 @@ class ResetGap:
 
     @classmethod
     def between(cls, last: GpuReading, sample: GpuReading, power: PowerHistory) -> Self:
-        """Return the gap between two samples of one counter.
-
-        Args:
-            last: First sample.
-            sample: Second sample; it has a counter value.
-            power: Power of the GPU over time.
-        """
+        """Return the gap between two samples of one counter, of which the second has a value."""
         return cls(
             last.clock_seconds,
             max(sample.clock_seconds, last.clock_seconds),
@@ -115,15 +109,9 @@ class ResetGap:
         return self.used_millijoules - self._lower_bound() + self._integrated()[1]
 
     def missed_millijoules(self, counted_millijoules: float, update_period_seconds: float) -> float:
-        """Return the energy that the difference of the readings misses if the counter was reset.
+        """Return the energy that the counted difference of the readings misses if the counter was reset.
 
-        Args:
-            counted_millijoules: Difference of the readings.
-            update_period_seconds: Update period of the counter.
-
-        Returns:
-            0 if the counter is higher than any GPU can reach within the gap, which rules a reset
-            out.
+        It is 0 if the counter is higher than any GPU can reach within the gap, which rules a reset out.
 
         Example:
             >>> hour = ResetGap(0.0, 3600.0, [(0.0, 300.0), (3600.0, 300.0)], 8_000_000_000, 36e9)

@@ -41,12 +41,7 @@ class EnergySnapshot:
 
     @staticmethod
     def from_record(values: object) -> EnergySnapshot:
-        """Return the snapshot of a list with the fields' values, in their order.
-
-        Raises:
-            TypeError: The list is invalid.
-            ValueError: A value is not a number.
-        """
+        """Return the snapshot of a list with the fields' values, in their order, or raise `TypeError`, `ValueError`."""
         if not isinstance(values, list):
             raise TypeError("an energy snapshot must be a list of numbers")
         return EnergySnapshot(*(float(value) for value in values))

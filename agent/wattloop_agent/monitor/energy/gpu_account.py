@@ -24,14 +24,8 @@ class GpuAccount:
     """The energy of one GPU since the ledger began.
 
     Energy that a counter measured is exact. Power shows how the energy is spread between two
-    counter readings, and estimates the energy since the last one.
-
-    Args:
-        uuid: UUID of the GPU.
-        product: Its model.
-
-    Attributes:
-        resets: Number of counter resets since the ledger began.
+    counter readings, and estimates the energy since the last one. `resets` counts the resets of the counter since the
+    ledger began.
 
     Example:
         >>> account = GpuAccount("GPU-1", "A100")

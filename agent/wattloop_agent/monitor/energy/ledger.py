@@ -179,10 +179,10 @@ class Ledger:
             self._pending.append(observation)
 
     def add_samples(self, samples: Sequence[GpuReading], now_seconds: float, driver: str | None = None) -> bool:
-        """Add one sampling of all GPUs; return whether assignments have started or ended.
+        """Add the sample of each GPU that answered; return whether assignments have started or ended.
 
         Args:
-            samples: Sample of each GPU that answered.
+            samples: The samples.
             now_seconds: Monotonic clock, not before any of the samples.
             driver: The driver load that the samples belong to; None if unknown.
         """

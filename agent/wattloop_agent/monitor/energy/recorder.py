@@ -74,12 +74,6 @@ class LedgerWriter:
     While the file can't be used, the ledger stays in memory, and each write that is due tries the
     file again.
 
-    Args:
-        folder: The monitor's state folder.
-        clock: Monotonic clock.
-        boot: Returns the id of this boot.
-        driver: Returns an id of the current driver load; None if unknown.
-
     Attributes:
         on_due: Called in the sampler's thread when `write_if_due` should be called at once.
         problem: A problem that needs attention; empty if there is none.
@@ -145,19 +139,15 @@ class LedgerWriter:
     def write_if_due(self) -> None:
         """Write the ledger if that is due; blocks on the disk."""
         with self._writing:
-            self._write_if_due()
-
-    def _write_if_due(self) -> None:
-        if self._first_write_due:
+            waited = self._clock() - self._tried_seconds
+            soon = self._changed_seconds is not None or self._in_use
+            if not self._first_write_due:
+                if waited < (CHANGE_SECONDS if soon else WRITE_SECONDS):
+                    return
+                if self._in_use:
+                    self.ledger.replace(self._opened())
             self._first_write_due = False
             self._write()
-            return
-        waited = self._clock() - self._tried_seconds
-        if waited < CHANGE_SECONDS or (self._changed_seconds is None and waited < WRITE_SECONDS and not self._in_use):
-            return
-        if self._in_use:
-            self.ledger.replace(self._opened())
-        self._write()
 
     def _write(self) -> None:
         self._tried_seconds = self._clock()
@@ -228,11 +218,7 @@ class Assignments(Protocol):
     """Source of the GPU assignments."""
 
     async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
-        """Return the current assignments, and the first process of each pod that is new.
-
-        Raises:
-            RequestError: The assignments are unknown.
-        """
+        """The current assignments, and the first process of each pod that is new; `RequestError`: they are unknown."""
 
 
 class EnergyRecorder:
