@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, new_agent_fixture, short_folder, until
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def agent_fixture(folder: Path) -> Iterator[AgentFixture]:
 @pytest.fixture(scope="module")
 def agent_of_module() -> Iterator[AgentFixture]:
     with short_folder() as name, new_agent_fixture(Path(name)) as agent_fixture:
-        process = start_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        )
+        process = agent_fixture.start()
         yield agent_fixture
         assert stop_agent(process) == 0, agent_fixture.log.read_text()
 

@@ -183,9 +183,7 @@ def test_without_an_agent_a_client_raises_an_error(folder: Path) -> None:
 def test_a_client_reconnects_to_a_restarted_agent(agent_fixture: AgentFixture) -> None:
     connection = AgentConnection(agent_fixture.socket)
     for _ in range(2):
-        process = start_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        )
+        process = agent_fixture.start()
         assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
         assert stop_agent(process) == 0
     connection.close()

@@ -12,7 +12,7 @@ import pytest
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from wattloop.gpus.agent import AgentConnection
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 from wattloop.run.held_gpus import ProcessGpus
 
 # Real time in a tenth of it: power is read once a second, and a reading covers ten seconds of the GPU.
@@ -32,7 +32,7 @@ def old(folder: Path) -> Iterator[AgentFixture]:
 @pytest.fixture
 def agent_of_old(old: AgentFixture) -> Iterator[AgentFixture]:
     environment = {**old.environment, "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.02"}
-    process = start_agent(old.socket, old.state, environment=environment, log=old.log)
+    process = old.start(environment)
     yield old
     assert stop_agent(process) == 0, old.log.read_text()
 
@@ -76,9 +76,7 @@ def test_a_training_reports_integrated_energy_with_its_uncertainty(agent_of_old:
 
 def test_a_driver_that_refuses_the_counter_is_integrated_too(agent_fixture: AgentFixture) -> None:
     agent_fixture.gpus.inject_fault("nvmlDeviceGetTotalEnergyConsumption", code=3, gpu=1)
-    process = start_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    )
+    process = agent_fixture.start()
     with AgentConnection(agent_fixture.socket) as connection:
         readings = connection.energy(agent_fixture.uuids)
         streamed = next(iter(connection.stream(0.05, agent_fixture.uuids)))
@@ -98,7 +96,7 @@ def test_subscribers_get_power_at_their_interval(agent_of_old: AgentFixture) -> 
 def test_integrated_energy_continues_over_a_restart_of_the_agent(old: AgentFixture) -> None:
     uuid, values = old.uuids[0], []
     for _ in range(2):
-        process = start_agent(old.socket, old.state, environment=old.environment, log=old.log)
+        process = old.start()
         with AgentConnection(old.socket) as connection:
             values.append(connection.energy([uuid])[0].cumulative_millijoules)
             until(lambda: connection.energy([uuid])[0].cumulative_millijoules > values[-1] + 100, "energy is used")

@@ -10,9 +10,7 @@ import pytest
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
-from support.agents.scraping import scraped
-from support.free_ports import free_port
+from support.agents.scraping import metered_agent
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import NvmlGpus
@@ -35,9 +33,7 @@ def gpus(agent_fixture: AgentFixture, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.mark.parametrize("lost", exhaustive_after([1, 0, 2]))
 def test_the_other_gpus_are_held_read_and_restored(agent_fixture: AgentFixture, lost: int) -> None:
     others = [uuid for index, uuid in enumerate(agent_fixture.uuids) if index != lost]
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.running():
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
             # The power controller answers a hold; the monitor must have enumerated the GPUs as well.
@@ -90,25 +86,15 @@ def monitored(agent_fixture: AgentFixture, form: str) -> str:
 def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(
     agent_fixture: AgentFixture,
 ) -> None:
-    metrics = f"127.0.0.1:{free_port()}"
-    environment = {
-        **agent_fixture.environment,
-        "WATTLOOP_AGENT_METRICS_BIND": metrics,
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-    }
     agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
     others = [agent_fixture.uuids[0], agent_fixture.uuids[2]]
-    with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-        ) as process,
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
-        until(lambda: scraped(metrics)["wattloop_gpu_unidentified"] != [], "the metrics show it", MINUTE)
-        ((labels, value),) = scraped(metrics)["wattloop_gpu_unidentified"]
+    with metered_agent(agent_fixture) as agent:
+        connection = agent.connection
+        until(lambda: agent.scraped("wattloop_gpu_unidentified") != [], "the metrics show it", MINUTE)
+        ((labels, value),) = agent.scraped("wattloop_gpu_unidentified")
         assert (labels["index"], value) == ("1", 1)
         assert "is lost" in labels["problem"]
-        until(lambda: readable(metrics) == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
+        until(lambda: agent.readable() == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
         assert [gpu.uuid for gpu in connection.gpus()] == others
         connection.hold_limit(others, 200)
         with pytest.raises(AgentRequestError, match="NVML can't enumerate GPU 1") as caught:
@@ -118,8 +104,8 @@ def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(
         assert "GPU 1: " in monitored(agent_fixture, "table")
 
         agent_fixture.gpus.clear_faults()
-        until(lambda: readable(metrics) == dict.fromkeys(agent_fixture.uuids, 1.0), "it is read again", MINUTE)
-        assert scraped(metrics)["wattloop_gpu_unidentified"] == []
+        until(lambda: agent.readable() == dict.fromkeys(agent_fixture.uuids, 1.0), "it is read again", MINUTE)
+        assert agent.scraped("wattloop_gpu_unidentified") == []
 
         def held_again() -> bool:
             with contextlib.suppress(AgentRequestError):
@@ -127,13 +113,8 @@ def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(
             return False
 
         until(held_again, "the power controller finds it too", MINUTE)
-        assert process.poll() is None
         assert set(connection.release()) == set(agent_fixture.uuids)
     assert agent_fixture.limits == [400, 400, 400]
-
-
-def readable(metrics: str) -> dict[str, float]:
-    return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
 
 
 def test_if_all_gpus_are_lost_the_error_says_so(agent_fixture: AgentFixture, gpus: NvmlGpus) -> None:

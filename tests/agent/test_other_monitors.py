@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import single_agent
 from wattloop.gpus.agent import AgentConnection
 
 pytestmark = pytest.mark.processes
@@ -81,9 +80,7 @@ def output_of(script: str, agent_fixture: AgentFixture, *arguments: str) -> str:
 def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu_used(
     agent_fixture: AgentFixture,
 ) -> None:
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.running():
         answer = output_of(
             TRAINER,
             agent_fixture,
@@ -110,9 +107,7 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
 
 def test_a_limit_that_zeus_sets_is_reported_and_left(agent_fixture: AgentFixture) -> None:
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.running(),
         AgentConnection(agent_fixture.socket) as connection,
     ):
         connection.hold_limit(agent_fixture.uuids, HELD_WATTS)

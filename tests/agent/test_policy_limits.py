@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import single_agent
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, GraphicsClocks
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.run.limit_choice import LimitChoice
@@ -31,7 +30,7 @@ def agent_under(agent_fixture: AgentFixture, *bounds: GpuBounds, **settings: str
     write(agent_fixture, json.dumps(NodeAnswer(bounds=bounds).to_json()))
     environment = {**agent_fixture.environment, **{f"WATTLOOP_AGENT_{name}": value for name, value in settings.items()}}
     with (
-        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+        agent_fixture.running(environment),
         AgentConnection(agent_fixture.socket) as connection,
     ):
         yield connection
@@ -157,9 +156,7 @@ def test_a_policy_of_this_product_applies(agent_fixture: AgentFixture) -> None:
 def test_a_damaged_policy_file_closes_the_node_except_for_energy_and_releases(agent_fixture: AgentFixture) -> None:
     write(agent_fixture, '{"bounds": [{"pol')
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.running(),
         AgentConnection(agent_fixture.socket) as connection,
     ):
         refused = refusal(connection, agent_fixture.uuids, 300)

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import children_of, program_of, single_agent, wait_for_end
+from support.agents.processes import children_of, program_of, wait_for_end
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
-from wattloop.gpus.agent_process import running_agent, start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 
 @pytest.fixture
 def supervised(agent_fixture: AgentFixture) -> Iterator[AgentFixture]:
-    with running_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.supervised():
         yield agent_fixture
 
 
@@ -48,9 +46,7 @@ def test_a_hold_survives_a_restart_of_the_agent(supervised: AgentFixture) -> Non
 
 def test_an_unsupervised_agent_is_waited_for_once(agent_fixture: AgentFixture) -> None:
     with AgentConnection(agent_fixture.socket, reconnect_seconds=0.3) as connection:
-        process = start_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        )
+        process = agent_fixture.start()
         connection.hold_limit(agent_fixture.uuids, 200)
         assert stop_agent(process) == 0
         begin = time.monotonic()
@@ -58,17 +54,13 @@ def test_an_unsupervised_agent_is_waited_for_once(agent_fixture: AgentFixture) -
             with pytest.raises(AgentUnavailable):
                 connection.energy()
         assert time.monotonic() - begin < 20 * 0.3, "not for each request again"
-        with single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ):
+        with agent_fixture.running():
             assert connection.energy()
             assert agent_fixture.limits == [400, 400, 400], "given up with the agent that went away for good"
 
 
 def test_the_end_of_the_block_leaves_nothing_behind(agent_fixture: AgentFixture) -> None:
-    with running_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.supervised():
         first = agent_of(agent_fixture)
         os.kill(first, signal.SIGKILL)
         with AgentConnection(agent_fixture.socket) as connection:
@@ -82,8 +74,6 @@ def test_an_agent_that_cannot_be_started_is_an_error_at_once(agent_fixture: Agen
     agent_fixture.socket.write_text("in the way")
     with (
         pytest.raises(AgentUnavailable, match="before it served"),
-        running_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.supervised(),
     ):
         raise AssertionError("entered")

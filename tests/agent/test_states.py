@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
-from support.agents.processes import children_of, single_agent
+from support.agents.processes import children_of
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.processes
 @contextmanager
 def agent_on(agent_fixture: AgentFixture) -> Iterator[AgentConnection]:
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ) as process,
+        agent_fixture.running() as process,
         AgentConnection(agent_fixture.socket) as connection,
     ):
         power_controllers = children_of(process.pid)
@@ -189,9 +187,7 @@ def test_the_nvml_calls_tested_are_those_that_the_agent_makes(agent_fixture: Age
 
 def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fixture: AgentFixture) -> None:
     agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
-    process = start_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    )
+    process = agent_fixture.start()
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids[:1], 300)
         ticket = agent_fixture.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, count=1)
@@ -255,14 +251,10 @@ def test_a_read_only_folder_is_refused_before_anything_is_changed(agent_fixture:
 
 
 def test_of_two_agents_on_a_node_one_holds_and_the_other_takes_over_later(agent_fixture: AgentFixture) -> None:
-    first = start_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    )
-    socket, state, log = (agent_fixture.folder / f"second{part}" for part in (".sock", "-state", ".log"))
-    with (
-        single_agent(socket, state, environment=agent_fixture.environment, log=log) as process,
-        AgentConnection(socket) as second,
-    ):
+    first = agent_fixture.start()
+    other = AgentFixture(agent_fixture.folder / "second", agent_fixture.gpus)
+    other.folder.mkdir()
+    with other.running() as process, AgentConnection(other.socket) as second:
         power_controllers = children_of(process.pid)
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
@@ -277,4 +269,4 @@ def test_of_two_agents_on_a_node_one_holds_and_the_other_takes_over_later(agent_
         assert agent_fixture.limits == [150, 150, 150]
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
     assert agent_fixture.limits == [400, 400, 400]
-    assert log.read_text().count("no lease can be granted") == 1, "logged once"
+    assert other.log.read_text().count("no lease can be granted") == 1, "logged once"

@@ -4,21 +4,20 @@ import contextlib
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import children_of, single_agent
+from support.agents.processes import children_of
+from support.agents.scraping import MeteredAgent, metered_agent
 from support.free_ports import free_port
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -26,19 +25,10 @@ DISK = "size=64k"
 
 
 @dataclass
-class Seen:
+class Seen(MeteredAgent):
     """One agent, as those see it who ask it, scrape it, read its log."""
 
     agent_fixture: AgentFixture
-    metrics: str
-    connection: AgentConnection
-
-    def scraped(self, name: str) -> list[tuple[dict[str, str], float]]:
-        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=60) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            return [
-                (sample.labels, sample.value) for family in families for sample in family.samples if name == family.name
-            ]
 
     def is_ready(self) -> bool:
         return self.scraped("wattloop_agent_ready") == [({"state": "ready"}, 1.0)]
@@ -57,21 +47,10 @@ class Seen:
 
 @contextlib.contextmanager
 def agent_seen(agent_fixture: AgentFixture) -> Iterator[Seen]:
-    metrics = f"127.0.0.1:{free_port()}"
-    environment = {
-        **agent_fixture.environment,
-        "WATTLOOP_AGENT_METRICS_BIND": metrics,
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-    }
-    with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-        ) as process,
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
-        (power_controller,) = children_of(process.pid)
-        yield Seen(agent_fixture, metrics, connection)
-        assert children_of(process.pid) == [power_controller], "the power controller was started again"
+    with metered_agent(agent_fixture) as agent:
+        (power_controller,) = children_of(agent.process.pid)
+        yield Seen(agent.metrics, agent.process, agent.connection, agent_fixture)
+        assert children_of(agent.process.pid) == [power_controller], "the power controller was started again"
 
 
 def test_a_missing_driver_is_shown_until_there_is_one(agent_fixture: AgentFixture) -> None:
@@ -122,8 +101,9 @@ def test_a_corrupt_lease_file_is_moved_aside_logged_and_a_warning_in_the_metrics
 
 
 @contextlib.contextmanager
-def agent_on_full_disk(agent_fixture: AgentFixture, metrics: str) -> Iterator[Path]:
-    """An agent whose state folder is a disk of its own that is full; gives the file that fills it."""
+def agent_on_full_disk(agent_fixture: AgentFixture) -> Iterator[tuple[Seen, Path]]:
+    """An agent whose state folder is a disk of its own that is full; gives the file that fills it, too."""
+    metrics = f"127.0.0.1:{free_port()}"
     agent_fixture.state.mkdir()
     fill = f"dd if=/dev/zero of={agent_fixture.state}/filler bs=1k count=1000 2> /dev/null"
     disk = f"mount -t tmpfs -o {DISK} tmpfs {agent_fixture.state}; {fill}; test -s {agent_fixture.state}/filler"
@@ -143,7 +123,9 @@ def agent_on_full_disk(agent_fixture: AgentFixture, metrics: str) -> Iterator[Pa
             assert process.stdout.readline() == b"ready\n", agent_fixture.log.read_text()
             (power_controller,) = children_of(process.pid)
             # Its mounts are seen from here through its root.
-            yield Path(f"/proc/{process.pid}/root{agent_fixture.state}/filler")
+            with AgentConnection(agent_fixture.socket) as connection:
+                seen = Seen(metrics, process, connection, agent_fixture)
+                yield seen, Path(f"/proc/{process.pid}/root{agent_fixture.state}/filler")
             assert children_of(process.pid) == [power_controller], "the power controller was started again"
         finally:
             code = stop_agent(process)
@@ -158,9 +140,8 @@ def fill_up(filler: Path) -> None:
 
 
 def test_on_a_full_disk_no_gpu_is_changed_and_held_ones_are_restored(agent_fixture: AgentFixture) -> None:
-    metrics = f"127.0.0.1:{free_port()}"
-    with agent_on_full_disk(agent_fixture, metrics) as filler, AgentConnection(agent_fixture.socket) as connection:
-        seen = Seen(agent_fixture, metrics, connection)
+    with agent_on_full_disk(agent_fixture) as (seen, filler):
+        connection = seen.connection
         assert seen.refusal() == "StateNotDurable"
         assert len(connection.energy()) == 3, "energy can be read all the same"
         assert "No space left on device" in agent_fixture.log.read_text()
@@ -189,9 +170,7 @@ def test_a_file_at_the_sockets_path_is_left_and_reported(what: str, agent_fixtur
     IN_THE_WAY[what](agent_fixture.socket)
     before = agent_fixture.socket.lstat()
     with pytest.raises(AgentUnavailable, match="before it served"):
-        start_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        )
+        agent_fixture.start()
     assert agent_fixture.socket.lstat().st_ino == before.st_ino, "not ours to remove"
     assert "cannot listen there: an agent serves it, or it is no socket" in agent_fixture.log.read_text()
 

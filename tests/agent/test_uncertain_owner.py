@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import holding_process, raw_answer, single_agent
+from support.agents.processes import holding_process, raw_answer
 from support.free_ports import free_port
 
 pytestmark = pytest.mark.processes
@@ -38,10 +38,7 @@ def no_descriptor_left(pid: int, address: tuple[str, int]) -> Iterator[None]:
 
 def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(agent_fixture: AgentFixture) -> None:
     port = free_port()
-    environment = agent_fixture.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-    ) as agent:
+    with agent_fixture.running(metrics_bind=f"127.0.0.1:{port}") as agent:
         owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids[:2])
         other = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[2:])
         with no_descriptor_left(agent.pid, ("127.0.0.1", port)):
@@ -69,9 +66,7 @@ sys.stdin.read()
 
 def test_an_owner_with_an_undecodable_name_delays_no_other_owners_release(agent_fixture: AgentFixture) -> None:
     script = [sys.executable, "-c", RENAMED, str(agent_fixture.socket), agent_fixture.uuids[0]]
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.running():
         hostile = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert hostile.stdout is not None
         assert hostile.stdout.readline() == b"held\n"

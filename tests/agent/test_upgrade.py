@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 from wattloop_agent.durable_file import boot_id
 
 pytestmark = pytest.mark.processes
@@ -42,9 +41,7 @@ def left_behind(agent_fixture: AgentFixture, changed: dict[str, Any], version: i
 def restart_on(agent_fixture: AgentFixture, limits: list[float]) -> str:
     """Run an agent until it has restored these limits; returns its log."""
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.running(),
         AgentConnection(agent_fixture.socket) as connection,
     ):
         until(lambda: agent_fixture.limits == limits, f"restored: {agent_fixture.log.read_text()}")
@@ -82,15 +79,14 @@ def test_a_lease_on_a_setting_of_a_later_version_is_named_and_the_others_are_res
 def test_an_agent_that_starts_before_the_old_one_has_ended_changes_nothing_and_its_restart_continues(
     agent_fixture: AgentFixture,
 ) -> None:
-    places = {"environment": agent_fixture.environment, "log": agent_fixture.log}
-    old = start_agent(agent_fixture.socket, agent_fixture.state, **places)
+    old = agent_fixture.start()
     with AgentConnection(agent_fixture.socket) as holder:
         holder.hold_limit(agent_fixture.uuids, 200)
         holder.hold_clocks(agent_fixture.uuids, 900)
         before = holder.energy(agent_fixture.uuids)
 
         with pytest.raises(AgentUnavailable):
-            start_agent(agent_fixture.socket, agent_fixture.state, **places)
+            agent_fixture.start()
         assert "an agent serves it" in agent_fixture.log.read_text()
         assert agent_fixture.limits == [200, 200, 200]
         assert holder.interruptions == 0, "the old one's socket stays"
@@ -98,7 +94,7 @@ def test_an_agent_that_starts_before_the_old_one_has_ended_changes_nothing_and_i
         assert stop_agent(old) == 0
         assert agent_fixture.limits == [400, 400, 400], "restored while no agent runs"
         assert clocks(agent_fixture) == [None, None, None]
-        with single_agent(agent_fixture.socket, agent_fixture.state, **places):
+        with agent_fixture.running():
             # The holder need not notice: the connection holds again what it held.
             leases = holder.leases()
             assert {(lease.setting, lease.found, lease.held) for lease in leases if lease.yours} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import children_of, raw_answer, single_agent
+from support.agents.processes import children_of, raw_answer
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.agents.scraping import scraped
 from support.agents.wall_clock import LIBRARIES, WallClock
@@ -93,12 +93,7 @@ class Node:
     @contextlib.contextmanager
     def agent(self) -> Iterator[AgentConnection]:
         with (
-            single_agent(
-                self.agent_fixture.socket,
-                self.agent_fixture.state,
-                environment=self.environment,
-                log=self.agent_fixture.log,
-            ) as process,
+            self.agent_fixture.running(self.environment) as process,
             AgentConnection(self.agent_fixture.socket) as connection,
         ):
             for pid in (process.pid, *children_of(process.pid)):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
-from support.agents.processes import children_of, single_agent
+from support.agents.processes import children_of
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop_agent.monitor.connection_slots import MAX_CONNECTIONS_PER_GPU_OWNER
 
@@ -56,9 +56,7 @@ def test_the_power_controller_imports_no_network_code() -> None:
 
 
 def test_the_power_controller_has_no_socket_except_the_monitors(agent_fixture: AgentFixture) -> None:
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ) as agent:
+    with agent_fixture.running() as agent:
         (power_controller,) = children_of(agent.pid)
         names = [name for name in open_files(power_controller) if name.startswith("socket:")]
         sockets = {name.removeprefix("socket:[").rstrip("]") for name in names}
@@ -71,7 +69,7 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
     environment = {**agent_fixture.environment, "WATTLOOP_AGENT_PART": "monitor"}
     environment["WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET"] = str(agent_fixture.folder / "no-power-controller.sock")
     with (
-        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+        agent_fixture.running(environment),
         AgentConnection(agent_fixture.socket) as connection,
     ):
         assert len(connection.energy()) == 3
@@ -92,9 +90,7 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
 def test_one_owner_cannot_take_all_connections(agent_fixture: AgentFixture) -> None:
     # An agent of its own: the tests of this file are one owner, and the agent notices closed connections later.
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.running(),
         ExitStack() as stack,
     ):
         path = agent_fixture.socket
@@ -124,9 +120,7 @@ def test_a_caller_that_never_reads_is_disconnected_and_delays_no_other(agent: Ag
 
 
 def test_thousands_of_connections_leave_no_file_open(agent_fixture: AgentFixture) -> None:
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ) as agent:
+    with agent_fixture.running() as agent:
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
             connection.release()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
-from support.agents.processes import children_of, single_agent
+from support.agents.processes import children_of
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.agent_logs import MAX_LINES
 from wattloop_agent.monitor import caller_connection
@@ -111,9 +111,7 @@ def agent_at_the_usual_limit(
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, USUAL_SOFT_LIMIT), hard))
     with ExitStack() as stack:
         try:
-            agent = stack.enter_context(
-                single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log)
-            )
+            agent = stack.enter_context(agent_fixture.running(environment))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         yield agent
@@ -333,9 +331,7 @@ def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
     # Its power controller had the same log, so it has either restored every GPU or ended with its
     # leases on disk.
     with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-        ),
+        agent_fixture.running(),
         AgentConnection(agent_fixture.socket) as next_connection,
     ):
         next_connection.release()

@@ -14,7 +14,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
 from support.test_sets.parameters import exhaustive_after
@@ -68,10 +67,7 @@ class MetricsServer:
 @pytest.fixture
 def agent(agent_fixture: AgentFixture) -> Iterator[MetricsServer]:
     port = free_port()
-    environment = agent_fixture.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-    ) as process:
+    with agent_fixture.running(metrics_bind=f"127.0.0.1:{port}") as process:
         yield MetricsServer(port, process.pid)
 
 

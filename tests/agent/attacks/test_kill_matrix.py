@@ -16,7 +16,7 @@ from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture
 from support.agents.processes import children_of
 from wattloop.errors import WattloopError
 from wattloop.gpus.agent import AgentConnection
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -63,12 +63,7 @@ class Cell:
         self.read_line()
 
     def start_agent(self) -> subprocess.Popen[bytes]:
-        return start_agent(
-            self.agent_fixture.socket,
-            self.agent_fixture.state,
-            environment=self.agent_fixture.environment,
-            log=self.agent_fixture.log,
-        )
+        return self.agent_fixture.start()
 
     def send(self, command: str) -> None:
         assert self.trainer.stdin is not None

@@ -11,7 +11,7 @@ from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SEC
 from support.agents.processes import children_of, holding_process, wait_for_end
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -20,9 +20,7 @@ FOUND = [400.0, 400.0, 400.0]
 
 def started(agent_fixture: AgentFixture) -> tuple[subprocess.Popen[bytes], int]:
     """An agent, and its power controller's pid."""
-    process = start_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    )
+    process = agent_fixture.start()
     (power_controller,) = children_of(process.pid)
     return process, power_controller
 

@@ -10,7 +10,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from wattloop.energy_monitor import EnergyMonitor
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.sources import AgentSource
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -23,7 +23,7 @@ def test_a_window_that_an_agent_dies_in_has_all_of_its_energy(folder: Path) -> N
         node = AgentFixture(folder, gpus)
 
         def start() -> subprocess.Popen[bytes]:
-            return start_agent(node.socket, node.state, environment=node.environment, log=node.log)
+            return node.start()
 
         first = start()
         sampler = ProcessSampler(lambda: AgentSource(str(node.socket), {}))

@@ -11,7 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of
-from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import stop_agent
 from wattloop.pipeline import Pipeline
 
 pytestmark = pytest.mark.processes
@@ -23,9 +23,7 @@ FREE = [None, None, None]
 
 @contextmanager
 def agent_of(agent_fixture: AgentFixture) -> Iterator[subprocess.Popen[bytes]]:
-    process = start_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    )
+    process = agent_fixture.start()
     try:
         yield process
     finally:

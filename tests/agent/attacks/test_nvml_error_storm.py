@@ -9,11 +9,9 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.node_pods import running_node
-from support.agents.processes import single_agent
-from support.agents.scraping import scraped
-from support.free_ports import free_port
+from support.agents.scraping import MeteredAgent, metered_agent
 from support.test_sets.parameters import exhaustive_after
-from wattloop.gpus.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentRequestError
 from wattloop_agent.nvml_gpus import REOPEN_SECONDS
 from wattloop_agent.power_controller.lease_manager import RESTORE_LOG_SECONDS
 
@@ -30,30 +28,10 @@ FAILING = 1
 
 
 @pytest.fixture
-def metrics() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
-@pytest.fixture
-def connection(agent_fixture: AgentFixture, metrics: str) -> Iterator[AgentConnection]:
-    environment = {
-        **agent_fixture.environment,
-        "WATTLOOP_AGENT_METRICS_BIND": metrics,
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-    }
-    with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-        ) as process,
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
-        assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
-        yield connection
-        assert process.poll() is None
-
-
-def readable(metrics: str) -> dict[str, float]:
-    return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
+def agent(agent_fixture: AgentFixture) -> Iterator[MeteredAgent]:
+    with metered_agent(agent_fixture) as agent:
+        assert [gpu.uuid for gpu in agent.connection.gpus()] == agent_fixture.uuids
+        yield agent
 
 
 def storm_lines(agent_fixture: AgentFixture) -> list[str]:
@@ -69,12 +47,12 @@ def opened(agent_fixture: AgentFixture) -> int:
 
 @pytest.mark.parametrize("code", exhaustive_after(CODES))
 def test_the_other_gpus_go_on_while_every_call_on_one_fails(
-    agent_fixture: AgentFixture, connection: AgentConnection, metrics: str, code: int
+    agent_fixture: AgentFixture, agent: MeteredAgent, code: int
 ) -> None:
-    uuids = agent_fixture.uuids
+    connection, uuids = agent.connection, agent_fixture.uuids
     others = [uuid for index, uuid in enumerate(uuids) if index != FAILING]
     connection.hold_limit(uuids, 200)
-    until(lambda: readable(metrics) == dict.fromkeys(uuids, 1.0), "all are read")
+    until(lambda: agent.readable() == dict.fromkeys(uuids, 1.0), "all are read")
     lines = len(storm_lines(agent_fixture))
     openings = opened(agent_fixture)
     begin = time.monotonic()
@@ -92,8 +70,8 @@ def test_the_other_gpus_go_on_while_every_call_on_one_fails(
     seconds = (time.monotonic() - begin) / REOPEN_SECONDS
     assert opened(agent_fixture) - openings <= len(PARTS) * (seconds + 2), "per second"
     assert {lease.uuid for lease in connection.leases() if lease.yours} == set(uuids)
-    until(lambda: readable(metrics) == {**dict.fromkeys(others, 1.0), uuids[FAILING]: 0.0}, "the metrics name the one")
-    with urlopen(f"http://{metrics}/healthz", timeout=60) as answer:
+    until(lambda: agent.readable() == {**dict.fromkeys(others, 1.0), uuids[FAILING]: 0.0}, "the metrics name the one")
+    with urlopen(f"http://{agent.metrics}/healthz", timeout=60) as answer:
         assert answer.status == 200, "the agent works: a restart of it would mend nothing"
     with contextlib.suppress(AgentRequestError):
         connection.release()
@@ -101,15 +79,13 @@ def test_the_other_gpus_go_on_while_every_call_on_one_fails(
 
     agent_fixture.gpus.clear_faults()
     until(lambda: agent_fixture.limits == [400, 400, 400], "the one is restored as soon as it answers")
-    until(lambda: readable(metrics) == dict.fromkeys(uuids, 1.0), "and read again")
+    until(lambda: agent.readable() == dict.fromkeys(uuids, 1.0), "and read again")
     written = storm_lines(agent_fixture)[lines:]
     assert len(written) <= MAX_STORM_LINES, "\n".join(written)
 
 
-def test_a_gpu_that_fails_at_every_other_call_fills_no_log(
-    agent_fixture: AgentFixture, connection: AgentConnection
-) -> None:
-    uuids = agent_fixture.uuids
+def test_a_gpu_that_fails_at_every_other_call_fills_no_log(agent_fixture: AgentFixture, agent: MeteredAgent) -> None:
+    connection, uuids = agent.connection, agent_fixture.uuids
     connection.hold_limit(uuids, 200)
     lines = len(storm_lines(agent_fixture))
     begin = time.monotonic()

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
-from support.agents.scraping import scraped
-from support.free_ports import free_port
+from support.agents.scraping import MeteredAgent, metered_agent
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 
@@ -23,31 +21,10 @@ WORK_OF_A_SECOND = 312.0
 
 
 @pytest.fixture
-def metrics() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
-@pytest.fixture
-def connection(agent_fixture: AgentFixture, metrics: str) -> Iterator[AgentConnection]:
-    environment = {
-        **agent_fixture.environment,
-        "WATTLOOP_AGENT_METRICS_BIND": metrics,
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-        "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
-    }
-    with (
-        single_agent(
-            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-        ) as agent,
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
-        until(lambda: len(scraped(metrics)["wattloop_gpu_energy_accounted_joules"]) == 3, "the ledger has begun")
-        yield connection
-        assert agent.poll() is None
-
-
-def by_uuid(metrics: str, name: str) -> dict[str, float]:
-    return {labels["UUID"]: value for labels, value in scraped(metrics)[name]}
+def agent(agent_fixture: AgentFixture) -> Iterator[MeteredAgent]:
+    with metered_agent(agent_fixture, counter_interval=0) as agent:
+        until(lambda: len(agent.scraped("wattloop_gpu_energy_accounted_joules")) == 3, "the ledger has begun")
+        yield agent
 
 
 def longest_answer(connection: AgentConnection, uuids: list[str]) -> float:
@@ -85,19 +62,19 @@ def off_the_bus_and_reset(code: int) -> Callable[[AgentFixture], None]:
     exhaustive_after([off_the_bus_and_reset(GPU_IS_LOST), reset_by_hand, off_the_bus_and_reset(RESET_REQUIRED)]),
 )
 def test_a_gpu_that_is_reset_loses_its_limit_alone_and_no_joule_of_any_gpu(
-    agent_fixture: AgentFixture, connection: AgentConnection, metrics: str, trouble: Callable[[AgentFixture], None]
+    agent_fixture: AgentFixture, agent: MeteredAgent, trouble: Callable[[AgentFixture], None]
 ) -> None:
-    uuids = agent_fixture.uuids
+    connection, uuids = agent.connection, agent_fixture.uuids
     victims, hostile = [uuids[index] for index in VICTIMS], uuids[HOSTILE]
     began = {gpu.uuid: gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus}
-    accounted_before = by_uuid(metrics, "wattloop_gpu_energy_accounted_joules")
+    accounted_before = agent.by_uuid("wattloop_gpu_energy_accounted_joules")
 
     def used() -> dict[str, float]:
         gpus = agent_fixture.gpus.describe().gpus
         return {gpu.uuid: (gpu.counter_millijoules - began[gpu.uuid]) / 1000 for gpu in gpus}
 
     def accounted() -> dict[str, float]:
-        now = by_uuid(metrics, "wattloop_gpu_energy_accounted_joules")
+        now = agent.by_uuid("wattloop_gpu_energy_accounted_joules")
         return {uuid: now[uuid] - accounted_before[uuid] for uuid in uuids}
 
     connection.hold_limit(uuids, 200)
@@ -110,16 +87,16 @@ def test_a_gpu_that_is_reset_loses_its_limit_alone_and_no_joule_of_any_gpu(
     began[hostile] = 0
     latency_during = longest_answer(connection, victims)
     overridden = {victims[0]: 0, hostile: 1, victims[1]: 0}
-    until(lambda: by_uuid(metrics, "wattloop_gpu_power_limit_overridden") == overridden, "the agent says so")
-    until(lambda: by_uuid(metrics, "wattloop_gpu_energy_counter_resets")[hostile] == 1, "the agent says why")
+    until(lambda: agent.by_uuid("wattloop_gpu_power_limit_overridden") == overridden, "the agent says so")
+    until(lambda: agent.by_uuid("wattloop_gpu_energy_counter_resets")[hostile] == 1, "the agent says why")
     assert agent_fixture.limits == [200.0, 400.0, 200.0]
     agent_fixture.gpus.occupy([0, 1, 2], work=20 * WORK_OF_A_SECOND, intensity=0.8)
     expected = used() | {hostile: before[hostile] + used()[hostile]}
-    uncertainty = by_uuid(metrics, "wattloop_gpu_energy_uncertainty_joules")
+    uncertainty = agent.by_uuid("wattloop_gpu_energy_uncertainty_joules")
     print(f"victims: {latency_before * 1000:.1f} ms before, {latency_during * 1000:.1f} ms during; {uncertainty=}")
     until(lambda: all(accounted()[uuid] == pytest.approx(expected[uuid], abs=0.01) for uuid in victims), "the victims'")
     until(lambda: abs(accounted()[hostile] - expected[hostile]) <= uncertainty[hostile] + 0.01, "and its own")
-    assert by_uuid(metrics, "wattloop_gpu_power_limit_overridden") == overridden
+    assert agent.by_uuid("wattloop_gpu_power_limit_overridden") == overridden
 
     assert [held.held_watts for held in connection.hold_limit([hostile], 200)] == [200]
     assert agent_fixture.limits == [200.0, 200.0, 200.0]
@@ -128,12 +105,12 @@ def test_a_gpu_that_is_reset_loses_its_limit_alone_and_no_joule_of_any_gpu(
 
 
 def test_a_gpu_that_stays_off_the_bus_leaves_the_others_their_limits(
-    agent_fixture: AgentFixture, connection: AgentConnection, metrics: str
+    agent_fixture: AgentFixture, agent: MeteredAgent
 ) -> None:
-    uuids = agent_fixture.uuids
+    connection, uuids = agent.connection, agent_fixture.uuids
     connection.hold_limit(uuids, 200)
     agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=HOSTILE)
-    until(lambda: by_uuid(metrics, "wattloop_gpu_readable")[uuids[HOSTILE]] == 0, "the agent says so")
+    until(lambda: agent.by_uuid("wattloop_gpu_readable")[uuids[HOSTILE]] == 0, "the agent says so")
     with pytest.raises(AgentRequestError, match=f"{uuids[HOSTILE]}.*is lost"):
         connection.hold_limit(uuids, 250)
     # All or none: a request that names the lost GPU changes no other.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import children_of, single_agent
+from support.agents.processes import children_of
 from support.free_ports import free_port
 from wattloop.gpus.agent import AgentConnection
 from wattloop_agent.monitor import confinement
@@ -207,9 +207,7 @@ def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(
         "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(agent_fixture.folder / "power-controller.sock"),
         "WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{free_port()}",
     }
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
-    ) as process:
+    with agent_fixture.running(environment) as process:
         threads = statuses_of_threads(process.pid)
         assert len(threads) > 1
         assert all(re.search(r"^Seccomp:\t2$", each, re.MULTILINE) for each in threads)
@@ -220,9 +218,7 @@ def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(
 
 
 def test_a_monitor_that_starts_its_power_controller_can_end_it(agent_fixture: AgentFixture) -> None:
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ) as process:
+    with agent_fixture.running() as process:
         assert re.search(r"^Seccomp:\t0$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
         assert len(children_of(process.pid)) == 1
 

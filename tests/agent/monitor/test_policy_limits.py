@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
 from support.agents.pushed import running_operator
 from support.agents.scraping import scraped
 from support.free_ports import free_port
@@ -226,21 +225,19 @@ def test_a_tightened_policy_leaves_held_limits_reports_them_and_bounds_the_next_
     token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_operator(answer) as operator:
-        environment = {
-            **agent_fixture.environment,
-            "WATTLOOP_AGENT_METRICS_BIND": metrics,
-            "WATTLOOP_AGENT_PUSH_URL": operator.url,
-            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
-            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
-            "WATTLOOP_AGENT_NODE_NAME": "node",
-        }
 
         def violations() -> dict[str, float]:
             return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_policy_violation"]}
 
         first, second = agent_fixture.uuids[:2]
         with (
-            single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+            agent_fixture.running(
+                metrics_bind=metrics,
+                push_url=operator.url,
+                push_token_file=str(token),
+                push_interval=0.1,
+                node_name="node",
+            ),
             AgentConnection(agent_fixture.socket) as connection,
         ):
             connection.hold_limit([first], 300)

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import single_agent
 from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop.energy.gpu_reading import GpuReading
@@ -133,13 +132,8 @@ def test_an_address_in_use_is_reported(address: Address, ledger: Ledger) -> None
 
 def test_a_real_agent_streams_its_gpus(agent_fixture: AgentFixture) -> None:
     address = Address("127.0.0.1", free_port())
-    environment = {
-        **agent_fixture.environment,
-        "WATTLOOP_AGENT_METRICS_BIND": str(address),
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-    }
     with (
-        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+        agent_fixture.running(metrics_bind=str(address), sample_interval=0.05),
         requested(address, "/v1/energy/events?interval_seconds=1") as response,
     ):
         event(response)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import raw_answer, single_agent
+from support.agents.processes import raw_answer
 from wattloop.printable import MAX_TEXT_CHARACTERS
 from wattloop_agent.agent_logs import set_up_logs
 
@@ -57,9 +57,7 @@ def test_a_field_is_bounded(logged: Logged) -> None:
 def test_a_caller_cannot_forge_a_line_of_a_real_agents_log(agent_fixture: AgentFixture) -> None:
     forged = "GPU-0\n12:00:00 INFO wattloop_agent.monitor.leases: owner gone owner=pod:victim\x1b[2J\u202e"
     request = json.dumps({"verb": "hold_limit", "gpus": [forged], "watts": 200}).encode() + b"\n"
-    with single_agent(
-        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
-    ):
+    with agent_fixture.running():
         assert raw_answer(agent_fixture.socket, request)["error"]["reason"] == "UnknownGpu"
         until(lambda: "pod:victim" in agent_fixture.log.read_text(), "the refusal is logged")
     lines = agent_fixture.log.read_text().split("\n")

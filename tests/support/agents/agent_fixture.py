@@ -1,14 +1,16 @@
 """Simulated GPUs in a temporary folder, with the paths and environment of an agent on them."""
 
 import os
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import nvml_simulator
+from wattloop.gpus.agent_process import running_agent, start_agent, stop_agent
 
 # Bounds every wait, generously for a busy machine: a wait ends as soon as its condition holds.
 DEADLINE_SECONDS = 60.0
@@ -51,6 +53,29 @@ class AgentFixture:
         simulated = nvml_simulator.environment(self.gpus.path)
         timeout = {"WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(self.heartbeat_timeout_seconds)}
         return {**os.environ, **simulated, **timeout}
+
+    def environment_with(self, **settings: object) -> dict[str, str]:
+        """The environment with these settings of the agent."""
+        return self.environment | {f"WATTLOOP_AGENT_{name.upper()}": str(value) for name, value in settings.items()}
+
+    def start(self, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start an agent, which serves when this returns."""
+        return start_agent(self.socket, self.state, environment=environment or self.environment, log=self.log)
+
+    @contextmanager
+    def running(
+        self, environment: Mapping[str, str] | None = None, **settings: object
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an agent for the duration of a block; it is not restarted when it dies."""
+        process = self.start(environment or self.environment_with(**settings))
+        try:
+            yield process
+        finally:
+            stop_agent(process)
+
+    def supervised(self) -> AbstractContextManager[None]:
+        """Run an agent for the duration of a block; it is restarted when it dies."""
+        return running_agent(self.socket, self.state, environment=self.environment, log=self.log)
 
     @property
     def uuids(self) -> list[str]:

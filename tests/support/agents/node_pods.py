@@ -14,7 +14,6 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
-from support.agents.processes import single_agent
 
 # Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or
 # null].
@@ -154,7 +153,7 @@ def running_node(
             "WATTLOOP_AGENT_POD_LOGS": str(agent_fixture.folder / "logs"),
             **(environment or {}),
         }
-        with single_agent(agent_fixture.socket, agent_fixture.state, environment=variables, log=agent_fixture.log):
+        with agent_fixture.running(variables):
             cluster = Cluster(agent_fixture, kubelet, root)
             yield cluster
             for pod in cluster.pods:

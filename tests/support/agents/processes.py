@@ -6,25 +6,10 @@ import select
 import socket as sockets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
-from wattloop.gpus.agent_process import start_agent, stop_agent
-
-
-@contextmanager
-def single_agent(
-    socket: Path, state_directory: Path, *, environment: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an agent for the duration of a block; it is not restarted when it dies."""
-    process = start_agent(socket, state_directory, environment=environment, log=log)
-    try:
-        yield process
-    finally:
-        stop_agent(process)
-
 
 HOLD_PROGRAM = """
 import sys

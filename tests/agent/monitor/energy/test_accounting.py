@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
-from support.agents.processes import single_agent
 from support.free_ports import free_port
 from wattloop.gpus.agent_process import stop_agent
 
@@ -102,9 +101,7 @@ def counters(agent_fixture: AgentFixture) -> list[int]:
 
 
 def running(node: Node) -> Any:
-    return single_agent(
-        node.agent_fixture.socket, node.agent_fixture.state, environment=node.environment, log=node.agent_fixture.log
-    )
+    return node.agent_fixture.running(node.environment)
 
 
 def test_metrics_have_energy_by_pod_and_gpu_of_running_pods_only(node: Node) -> None:

@@ -5,7 +5,6 @@ import urllib.request
 from pathlib import Path
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import single_agent
 from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, running_node_api
@@ -27,17 +26,9 @@ def test_an_agent_pushes_to_its_operator_and_stores_the_bounds_of_the_answer(
     token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_node_api(tmp_path, bounds=BOUNDS) as operator:
-        environment = {
-            **agent_fixture.environment,
-            "WATTLOOP_AGENT_METRICS_BIND": metrics,
-            "WATTLOOP_AGENT_PUSH_URL": operator.url,
-            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
-            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
-            "WATTLOOP_AGENT_NODE_NAME": NODE,
-            "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(tmp_path / "monitor"),
-        }
         stored = tmp_path / "monitor" / "bounds.json"
-        with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
+        settings = {"metrics_bind": metrics, "push_url": operator.url, "push_token_file": token, "push_interval": 0.1}
+        with agent_fixture.running(**settings, node_name=NODE, monitor_state_directory=tmp_path / "monitor"):
             until(stored.exists, "the bounds on disk")
             until(lambda: pushed(metrics)["wattloop_agent_push_age_seconds"] < 5, "an accepted push")
             failures = pushed(metrics)["wattloop_agent_push_failures_total"]

@@ -21,7 +21,6 @@ from kubernetes.dynamic import DynamicClient
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.gated_training import TRAINING
-from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import NODE_NAME, Kubelet
@@ -174,7 +173,7 @@ def cell(
         "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
         "WATTLOOP_AGENT_NODE_NAME": NODE_NAME,
     }
-    with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
+    with agent_fixture.running(environment):
         key = make_job(power={"mode": "Fixed", "watts": 250})
         (pod,) = kubelet.pods_of_job(recurrence_name(key.name, 0, slot_of_request("first"), 0), namespace)
         cell.pod = kubelet.run(pod)
