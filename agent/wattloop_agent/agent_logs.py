@@ -51,8 +51,7 @@ class LogRateLimit:
         self._total = total
         self._window_start_seconds = clock()
         self._logged: Counter[str] = Counter()
-        # Only of callers that had a line logged, so that its size stays within that of what was
-        # logged.
+        # Only of callers that had a line logged, so that its size stays within that of what was logged.
         self._suppressed_by_caller: Counter[str] = Counter()
         self._suppressed = 0
         self.suppressed = 0

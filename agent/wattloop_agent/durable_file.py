@@ -66,8 +66,7 @@ class StateFile(Generic[Content]):
         kind: Its name in messages.
         max_bytes: The largest size that is read.
         encoded: Encodes the content.
-        decoded: Decodes it; a `ValueError`, `TypeError`, `KeyError` or `RecursionError`
-            says that it is damaged.
+        decoded: Decodes it; a `ValueError`, `TypeError`, `KeyError` or `RecursionError` says that it is damaged.
 
     Raises:
         BlockingIOError: Another process has locked the folder.

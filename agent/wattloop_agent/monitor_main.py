@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Python switches threads every 5 ms by default, too long for a request to wait for the thread that
-# samples the GPUs.
+# Python switches threads every 5 ms by default, too long for a request to wait for the thread that samples the GPUs.
 SWITCH_SECONDS = 0.0003
 
 # The agent ends so long after a thread or a task that must not end.
@@ -120,8 +119,7 @@ class _Monitor:
             stack.callback(meter.close)
             stack.callback(power_controller.close)
             if supervisor is not None:
-                # Before its connections close, since a power controller whose monitor is gone ends
-                # by itself.
+                # Before its connections close, since a power controller whose monitor is gone ends by itself.
                 stack.push_async_callback(asyncio.to_thread, supervisor.end)
             meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
             orders = None if pods is None else OrderedLimits(pods, handlers, loop)
@@ -238,8 +236,7 @@ def _listening(settings: AgentSettings) -> socket.socket:
     path = settings.socket
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A pod's user depends on its image. Access is decided by what the kernel reports about the
-        # caller.
+        # A pod's user depends on its image. Access is decided by what the kernel reports about the caller.
         return listening_socket(path, 0o666 if settings.identity == "pod" else 0o600)
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE

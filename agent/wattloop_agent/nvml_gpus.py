@@ -169,8 +169,7 @@ class NvmlGpus:
         It is reopened at the next use that is `REOPEN_SECONDS` after the last opening.
         """
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
-            # Its handles may be invalid. It is closed later, since those of other GPUs may still
-            # work.
+            # Its handles may be invalid. It is closed later, since those of other GPUs may still work.
             self._open_again_seconds = min(self._open_again_seconds, self._opened_seconds + REOPEN_SECONDS)
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
         return RequestError(reason, str(error))

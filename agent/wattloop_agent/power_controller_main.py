@@ -61,8 +61,7 @@ def run_power_controller(settings: AgentSettings, connections: Sequence[socket.s
 
     Args:
         settings: The agent's.
-        connections: To the monitor that started it; none: it listens at the settings' power
-            controller socket.
+        connections: To the monitor that started it; none: it listens at the settings' power controller socket.
 
     Returns:
         The exit code: 130 if an ending signal ended it.

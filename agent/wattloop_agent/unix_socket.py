@@ -15,8 +15,7 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
     """A socket that listens at a path; the socket of a dead process there is replaced.
 
     Raises:
-        OSError: The path is no socket, a process listens there (``EADDRINUSE``), or the folder
-            can't be used.
+        OSError: The path is no socket, a process listens there (``EADDRINUSE``), or the folder can't be used.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -44,8 +44,7 @@ def build_library() -> Path:
     that is already built, for machines without a compiler.
 
     Raises:
-        OperationError: There is no C compiler, the compilation fails, or the cache folder is not
-            writable.
+        OperationError: There is no C compiler, the compilation fails, or the cache folder is not writable.
     """
     built = os.environ.get(LIBRARY_VARIABLE)
     if built:

@@ -108,8 +108,7 @@ class Description:
         driver_loaded: False between `Machine.stop_driver` and `Machine.start_driver`.
         seed: Seed of the creation.
         gpus: The GPUs, by index.
-        calls: Number of calls of each NVML function, by all processes; functions without a call are
-            absent.
+        calls: Number of calls of each NVML function, by all processes; functions without a call are absent.
     """
 
     model: str

@@ -92,11 +92,10 @@ def _model(description: ModelDescription) -> Model:
 class ThermalModel:
     """Temperature of a GPU that follows its power, and leakage that rises with the temperature.
 
-    The temperature approaches ambient + resistance · power with one time constant. The power curve
-    holds at 50 °C; each kelvin above adds the leakage, each kelvin below subtracts it. A GPU below
-    its power limit then draws more power when it is hot, and one at its limit runs slower. The
-    defaults are those of a large air-cooled GPU: about 40 K at 400 W, within minutes, and 5 % of the
-    power.
+    The temperature approaches ambient + resistance · power with one time constant. The power curve holds at 50 °C; each
+    kelvin above adds the leakage, each kelvin below subtracts it. A GPU below its power limit then draws more power
+    when it is hot, and one at its limit runs slower. The defaults are those of a large air-cooled GPU: about 40 K at
+    400 W, within minutes, and 5 % of the power.
 
     Attributes:
         ambient_celsius: Temperature of the air, 0 to 150.

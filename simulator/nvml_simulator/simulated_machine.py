@@ -54,8 +54,7 @@ class Machine:
     model does not have.
 
     Raises:
-        OperationError: The file does not exist, is not a valid state file, or is of another
-            version.
+        OperationError: The file does not exist, is not a valid state file, or is of another version.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -96,11 +95,9 @@ class Machine:
         """Work on one GPU, or on several together, and return when all are done.
 
         Args:
-            gpus: The GPUs. A GPU that is done before the others waits for them at its waiting
-                power, as in a data-parallel step. With the virtual clock all begin at the latest
-                time among them and end together.
-            work: Teraflops (10^12 operations) on each GPU. An A100 does 312 per second at its
-                highest clock.
+            gpus: The GPUs. A GPU that is done before the others waits for them at its waiting power, as in a
+                data-parallel step. With the virtual clock all begin at the latest time among them and end together.
+            work: Teraflops (10^12 operations) on each GPU. An A100 does 312 per second at its highest clock.
             intensity: Share of the GPU's dynamic power that the work draws, from 0 to 1.
 
         Returns:
@@ -204,8 +201,7 @@ class Machine:
         A fault with code 15 on all functions of a GPU makes it a lost GPU, which accepts no work.
 
         Args:
-            function: Name of the C function (``nvmlDeviceGetTotalEnergyConsumption``), or ``*`` for
-                all functions.
+            function: Name of the C function (``nvmlDeviceGetTotalEnergyConsumption``), or ``*`` for all functions.
             code: NVML return code; with 0 the call succeeds after the delay.
             gpu: Only calls on this GPU; None for all calls.
             first_call: First matching call that fails, counted from 1 from now on.
@@ -284,10 +280,9 @@ class Machine:
         Until `start_driver`, ``nvmlInit`` fails with NVML_ERROR_DRIVER_NOT_LOADED.
 
         Args:
-            stale_code: Code that calls except ``nvmlShutdown`` return in programs that have NVML
-                open, until they initialize it again; never `NVML_SUCCESS`. Observed in practice
-                besides the default: 15 (GPU is lost) and 999 (unknown error, in a container that
-                lost its devices).
+            stale_code: Code that calls except ``nvmlShutdown`` return in programs that have NVML open, until they
+                initialize it again; never `NVML_SUCCESS`. Observed in practice besides the default: 15 (GPU is lost)
+                and 999 (unknown error, in a container that lost its devices).
         """
         if stale_code == NVML_SUCCESS:
             raise UsageError(

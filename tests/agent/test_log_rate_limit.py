@@ -40,8 +40,7 @@ def test_no_second_exceeds_the_limit_and_every_suppressed_line_is_counted(
     suppressed += 0 if last is None else last.lines
     assert len(logged) + suppressed == len(lines)
     assert limit.suppressed == suppressed
-    # Windows begin with the first line after the one before has ended, so any second touches two of
-    # them at most.
+    # Windows begin with the first line after the one before has ended, so any second touches two of them at most.
     for began, _ in logged:
         within = [caller for seconds, caller in logged if began <= seconds < began + WINDOW_SECONDS]
         assert len(within) <= 2 * total

@@ -14,8 +14,7 @@ pytestmark = pytest.mark.processes
 
 HELD_WATTS = 250.0
 COUNTER_STEP_SECONDS = 0.1
-# A trainer: our client holds a limit, zeus measures two windows (one within the other), pynvml
-# reads what it likes.
+# A trainer: our client holds a limit, zeus measures two windows (one within the other), pynvml reads what it likes.
 TRAINER = """
 import json, sys
 import pynvml
@@ -98,8 +97,7 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
         used = {source: last[source] - first[source] for source in first}
         assert result[window] == pytest.approx(used["plain"], abs=1e-6), "zeus tells what NVML's counter says"
         assert result[window] == pytest.approx(used["agent"], abs=1e-6), "and so does the agent"
-        # The counter is exact where it steps: at either end of a window, up to a step of its power
-        # is not in it yet.
+        # The counter is exact where it steps: at either end of a window, up to a step of its power is not in it yet.
         assert abs(result[window] - used["exact"]) <= HELD_WATTS * COUNTER_STEP_SECONDS
         assert used["exact"] > 20 * HELD_WATTS * COUNTER_STEP_SECONDS, "the window is long enough to say something"
     assert agent_fixture.limits == [400, 400, 400], "the trainer is gone, its limit given back"

@@ -20,8 +20,7 @@ def left_behind(agent_fixture: AgentFixture, changed: dict[str, Any], version: i
 
     Args:
         agent_fixture: The GPUs and the state folder.
-        changed: Fields that the lease of the first GPU has in another way than this version's; with
-            None, not at all.
+        changed: Fields that the lease of the first GPU has in another way than this version's; with None, not at all.
         version: The format of the file.
     """
     leases = []

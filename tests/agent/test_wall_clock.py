@@ -22,8 +22,7 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 
 SOURCES = Path(__file__).parents[2]
-# Numbers that are to rise over restarts: of events, and of the reports of a process that is started
-# again.
+# Numbers that are to rise over restarts: of events, and of the reports of a process that is started again.
 GOES_BY_THE_WALL_CLOCK = {
     # Whether a container's log, whose file has the time of the wall clock, is of this boot. After a jump forward it
     # looks older, and the holders of the node's GPUs are not known for longer.
@@ -81,8 +80,7 @@ class Node:
             **self.clock.environment(),
             "WATTLOOP_AGENT_METRICS_BIND": self.metrics,
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-            # Simulated time jumps: between two readings of the counter power would tell nothing of
-            # it.
+            # Simulated time jumps: between two readings of the counter power would tell nothing of it.
             "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
             "WATTLOOP_AGENT_PUSH_URL": operator.url,
             "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),

@@ -43,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_power_controller(settings)
     if settings.part == "monitor":
-        # Not with a power controller of its own: it must be able to end that, and on a laptop it
-        # runs as the user.
+        # Not with a power controller of its own: it must be able to end that, and on a laptop it runs as the user.
         from wattloop_agent.monitor.confinement import confine  # noqa: PLC0415
 
         with interruption.without_thread():

@@ -1,7 +1,6 @@
 """One connection to the agent's socket, with bounds on what it receives and sends.
 
-It reads the socket directly, because a stream of asyncio reads up to 256 KiB at once whatever its
-limit is.
+It reads the socket directly, because a stream of asyncio reads up to 256 KiB at once whatever its limit is.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, encoded, request_too_
 from wattloop_agent.refusals import Reason, RequestError, error_answer
 
 READ_BYTES = 16 * 1024
-# Of requests whose end has not come yet, of all connections together; a request of one piece always
-# has room.
+# Of requests whose end has not come yet, of all connections together; a request of one piece always has room.
 MAX_PARTIAL_REQUESTS_BYTES = 8 * 1024 * 1024
 # A caller that does not read its answer for so long is disconnected.
 MAX_ANSWER_SECONDS = 10.0
@@ -35,8 +33,7 @@ class CallerConnection:
     """An accepted connection; its socket is closed with it.
 
     Attributes:
-        partial_since_seconds: Since when a request has been incomplete, on the monotonic clock;
-            None: none is.
+        partial_since_seconds: Since when a request has been incomplete, on the monotonic clock; None: none is.
     """
 
     def __init__(self, accepted: socket.socket, partial_requests: PartialRequests) -> None:

@@ -108,8 +108,7 @@ def deny_other_processes() -> None:
     Call it before starting threads: running ones are not filtered.
 
     Raises:
-        OSError: The kernel has no seccomp filters, or there is no table of system calls for the
-            machine's architecture.
+        OSError: The kernel has no seccomp filters, or there is no table of system calls for the machine's architecture.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:

@@ -1,9 +1,8 @@
 """Shares the agent's socket fairly: connection slots, subscriptions, requests in progress.
 
-A connection starts among those whose owner's GPUs are not known yet, and moves to those of owners
-with GPUs or of owners without. Each of the three groups has a limit, so that none takes the slots
-of the others. When slots run out, an idle connection is closed. The number of all slots follows from the limit on
-file descriptors.
+A connection starts among those whose owner's GPUs are not known yet, and moves to those of owners with GPUs or of
+owners without. Each of the three groups has a limit, so that none takes the slots of the others. When slots run out, an
+idle connection is closed. The number of all slots follows from the limit on file descriptors.
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ logger = logging.getLogger(__name__)
 
 # The socket, and the pidfd of the connected process.
 DESCRIPTORS_PER_CONNECTION = 2
-# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners'
-# pidfds.
+# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners' pidfds.
 RESERVED_DESCRIPTORS = 256
 MAX_CONNECTIONS = 512
 MIN_CONNECTIONS = 16
 WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CONNECTIONS
 MAX_CONNECTIONS_PER_GPU_OWNER = 32
 MAX_CONNECTIONS_WITHOUT_GPUS = 4
-# Fractions of all slots: of the owners without GPUs together, and of connections whose owner is not
-# known yet.
+# Fractions of all slots: of the owners without GPUs together, and of connections whose owner is not known yet.
 SHARE_WITHOUT_GPUS = 1 / 4
 SHARE_UNIDENTIFIED = 1 / 8
 MAX_SUBSCRIPTIONS = 64

@@ -124,8 +124,7 @@ class Meter:
         counter: Identifies what the counters count from; called in the driver's thread.
 
     Attributes:
-        sampler: Samples all GPUs periodically in the same thread; idle until it is started or
-            subscribed to.
+        sampler: Samples all GPUs periodically in the same thread; idle until it is started or subscribed to.
         users: Knows which others use the GPUs of a caller; None: no caller asks.
     """
 

@@ -59,8 +59,7 @@ logger = logging.getLogger(__name__)
 
 # For limits and clocks, which rarely change.
 STATUS_SECONDS = 1.0
-# The fraction of its interval by which a sample may be early, since the timers of two threads
-# differ.
+# The fraction of its interval by which a sample may be early, since the timers of two threads differ.
 EARLY_FRACTION = 0.2
 
 
@@ -100,8 +99,7 @@ class Sampler:
         samples: By uuid, the newest sample; empty where the driver does not answer.
         counted: By uuid, the newest sample with a counter, or with the power of this moment if the GPU has none.
         statuses: The newest statuses, at most about `STATUS_SECONDS` old.
-        sampled_seconds: Time of the newest sample of all GPUs, on the monotonic clock; None: there
-            was none.
+        sampled_seconds: Time of the newest sample of all GPUs, on the monotonic clock; None: there was none.
         problem: Why the last sample failed; empty: it did not.
     """
 
@@ -133,8 +131,7 @@ class Sampler:
 
         Args:
             interval_seconds: The longest time between two samples.
-            on_sample: Called with each sample of all GPUs, in its thread; with none where the
-                driver does not answer.
+            on_sample: Called with each sample of all GPUs, in its thread; with none where the driver does not answer.
             counter_interval_seconds: The longest time between two readings of a GPU's counter; 0:
                 each sample reads all. The GPUs take turns, so that no sample takes long.
         """
@@ -201,8 +198,7 @@ class Sampler:
             newest = {**self.samples, **newest}
         read = {sample.uuid: sample for sample in samples if sample.uuid not in uncounted or sample.problem}
         counted = {uuid: sample for uuid, sample in self.counted.items() if uuid in newest} | read
-        # In this order, so that a thread that sees that a GPU has failed finds no old counter of
-        # it.
+        # In this order, so that a thread that sees that a GPU has failed finds no old counter of it.
         self.counted = {
             uuid: sample
             for uuid, sample in counted.items()

@@ -1,8 +1,7 @@
 """Identity: who a connection belongs to, and whether the owner of a lease is still alive.
 
-A caller is identified by what the kernel reports about its socket, never by what it claims. On a
-laptop an owner is a process (`process_authenticator`); on a node it is a pod
-(`pods.pod_authenticator`).
+A caller is identified by what the kernel reports about its socket, never by what it claims. On a laptop an owner is a
+process (`process_authenticator`); on a node it is a pod (`pods.pod_authenticator`).
 """
 
 from __future__ import annotations

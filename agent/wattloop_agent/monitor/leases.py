@@ -1,8 +1,7 @@
 """The monitor's view of all leases, and a thread that releases those of owners that are gone.
 
-The same thread sends the heartbeats to the power controller, so a heartbeat implies that owners are
-being checked. The thread shares no event loop, queue or connection with callers, so none of them
-can delay it.
+The same thread sends the heartbeats to the power controller, so a heartbeat implies that owners are being checked. The
+thread shares no event loop, queue or connection with callers, so none of them can delay it.
 """
 
 from __future__ import annotations
@@ -118,8 +117,7 @@ class LeaseTracker:
     def watch_owner(self, owner: str) -> None:
         """Check the owners at once, unless this one is watched already; called after a hold.
 
-        A plan moves clocks at every instruction, and must not wait for a check that would find
-        nothing new.
+        A plan moves clocks at every instruction, and must not wait for a check that would find nothing new.
         """
         if owner not in self.watched:
             self.check_now()
@@ -152,11 +150,9 @@ class LeaseTracker:
                     if not self._stopping:
                         self._check_failed(refusal)
                 except Exception:
-                    # The thread must go on: without further checks, leases of dead owners would never
-                    # be released.
+                    # The thread must go on: without further checks, leases of dead owners would never be released.
                     logger.exception("unexpected failure of the lease check; the next one follows")
-                # After a failed check, an ended process would wake the thread again at once, without
-                # end.
+                # After a failed check, an ended process would wake the thread again at once, without end.
                 self._wait(list(self._processes.values()) if succeeded else [])
             self._heartbeats.close()
         self._watch_only(frozenset())
@@ -205,8 +201,7 @@ class LeaseTracker:
         return answer
 
     def _send_heartbeat_if_due(self) -> None:
-        # Scanning a node with tens of thousands of processes takes longer than the heartbeat
-        # timeout.
+        # Scanning a node with tens of thousands of processes takes longer than the heartbeat timeout.
         if time.monotonic() - self._heartbeat_sent_seconds >= self._heartbeat_seconds:
             self._send_heartbeat()
 
@@ -241,6 +236,5 @@ class LeaseTracker:
             self._wake_receiver.recv(4096)
         if not self._stopping:
             rest = max(self._checked_seconds + MIN_CHECK_SECONDS - time.monotonic(), 0.0)
-            # Not `time.sleep`: a preloaded libfaketime takes its deadline for one of the wall
-            # clock.
+            # Not `time.sleep`: a preloaded libfaketime takes its deadline for one of the wall clock.
             select.poll().poll(rest * 1000)

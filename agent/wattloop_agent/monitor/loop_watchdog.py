@@ -45,8 +45,7 @@ class LoopWatchdog:
     def is_hung(self) -> bool:
         """Whether the loop has made no progress for too long; called repeatedly, from another thread."""
         now = self._clock()
-        # A suspended machine or process stalls both threads, so one call counts for two steps at
-        # most.
+        # A suspended machine or process stalls both threads, so one call counts for two steps at most.
         self._stalled_seconds += min(now - self._checked_seconds, 2 * self._step_seconds)
         self._checked_seconds = now
         return self._stalled_seconds > self._limit_seconds

@@ -22,8 +22,7 @@ Number = TypeVar("Number", int, float)
 
 # A lost GPU is not read again for so long: each attempt makes NVML start again.
 FAILED_SECONDS = 1.0
-# Reading the limit that is set costs a call into the GPU, reading the one in force does not; the
-# two change together.
+# Reading the limit that is set costs a call into the GPU, reading the one in force does not; the two change together.
 LIMIT_SECONDS = 5.0
 
 

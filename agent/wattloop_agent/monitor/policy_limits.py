@@ -1,8 +1,7 @@
 """The policies of this node: what they allow, the requests that they admit, the leases that violate them.
 
-A policy applies to the products that it names, whichever pod uses them. Its namespaces say whose
-pods may set limits, its ranges which limits. Where several apply to a GPU, a request must be within
-all of them.
+A policy applies to the products that it names, whichever pod uses them. Its namespaces say whose pods may set limits,
+its ranges which limits. Where several apply to a GPU, a request must be within all of them.
 
 Leases that violate a policy that was tightened later are reported, not changed: another limit during a
 training would distort what its job learns, and the limit that a GPU returns to may violate the policy
@@ -33,8 +32,7 @@ from wattloop_agent.refusals import RequestError
 logger = logging.getLogger(__name__)
 
 NAME = "bounds.json"
-# Number of cached (product, namespace) pairs; a node has few products and, at a time, few
-# namespaces.
+# Number of cached (product, namespace) pairs; a node has few products and, at a time, few namespaces.
 CACHE_SIZE = 256
 
 
@@ -213,8 +211,7 @@ def policy_violations(
     Args:
         leases: As returned by the power controller's ``list`` verb.
         limits: The policies in force.
-        products: The GPUs' models, by uuid; policies of a product do not apply to a GPU of unknown
-            model.
+        products: The GPUs' models, by uuid; policies of a product do not apply to a GPU of unknown model.
     """
     found = {}
     for lease in leases:
@@ -280,8 +277,7 @@ class PolicyAdmission:
             controller stays within them when it rounds a clock to a step.
 
         Raises:
-            RequestError: The caller may not request this value for one of the GPUs, or the policies
-                are unknown.
+            RequestError: The caller may not request this value for one of the GPUs, or the policies are unknown.
         """
         bounds: dict[str, float] = {}
         for gpu, limits in [(gpu, await self._limits_of(caller, gpu)) for gpu in gpus]:

@@ -94,8 +94,7 @@ class PowerControllerLink:
             RequestError: From the power controller; or `Reason.UNAVAILABLE`: it is gone or hangs,
                 and undoes what it had begun.
         """
-        # A cancelled caller must not leave half an exchange on the connection, so the exchange goes
-        # on without it.
+        # A cancelled caller must not leave half an exchange on the connection, so the exchange goes on without it.
         task = asyncio.create_task(self._answer(encoded(request)))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         answer = await asyncio.shield(task)

@@ -19,11 +19,9 @@ from wattloop.interruption import EXIT_INTERRUPTED
 
 logger = logging.getLogger(__name__)
 
-# Longer than changing all GPUs of a node and writing to a slow disk take; a hanging driver takes
-# longer.
+# Longer than changing all GPUs of a node and writing to a slow disk take; a hanging driver takes longer.
 END_SECONDS = 6.0
-# A power controller starts in a quarter of a second on an idle machine; a slower one gets more the
-# next time.
+# A power controller starts in a quarter of a second on an idle machine; a slower one gets more the next time.
 START_SECONDS = 3.0
 # A killed process is gone at once, unless a driver keeps it in the kernel.
 MAX_KILL_SECONDS = 2.0
@@ -120,8 +118,7 @@ class PowerControllerSupervisor:
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # A terminal sends Ctrl-C and its end to all its processes; only the monitor ends
-                # this one.
+                # A terminal sends Ctrl-C and its end to all its processes; only the monitor ends this one.
                 start_new_session=True,
             )
 

@@ -1,7 +1,6 @@
 """Identifies callers and lease owners as processes of this machine.
 
-On a laptop every process may use every GPU. An owner is a pid with the process's start time, since
-pids are reused.
+On a laptop every process may use every GPU. An owner is a pid with the process's start time, since pids are reused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Serves the agent's socket: accepts and bounds connections, and dispatches requests.
 
-Any caller may be hostile. After each request the event loop serves other connections, an owner has
-one request of a kind in progress, and a connection can lose its slot to another
-(`connection_slots`).
+Any caller may be hostile. After each request the event loop serves other connections, an owner has one request of a
+kind in progress, and a connection can lose its slot to another (`connection_slots`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Requests for a clock that are answered only if they are refused.
 
-A plan changes the clocks of a rank at every instruction. The rank must not wait for answers, and an
-old clock is of no use once a newer one is requested. So of such requests that wait on a connection
-only the newest is executed, and each owner has a rate: a caller that sends faster than its clocks
-can follow costs no more than one that does not.
+A plan changes the clocks of a rank at every instruction. The rank must not wait for answers, and an old clock is of no
+use once a newer one is requested. So of such requests that wait on a connection only the newest is executed, and each
+owner has a rate: a caller that sends faster than its clocks can follow costs no more than one that does not.
 """
 
 from __future__ import annotations

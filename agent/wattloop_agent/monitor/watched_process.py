@@ -17,8 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-# Linux 6.5 and newer: a pidfd of the connected process, created when it connected. Not in the
-# socket module yet.
+# Linux 6.5 and newer: a pidfd of the connected process, created when it connected. Not in the socket module yet.
 _SO_PEERPIDFD = 77
 _NO_PEER_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM})
 POLL_SECONDS = 0.2
@@ -39,8 +38,7 @@ class WatchedProcess:
         except OSError:
             self.close()
             raise
-        # The start time was read by pid: if the process of the pidfd still is there, it was its
-        # own.
+        # The start time was read by pid: if the process of the pidfd still is there, it was its own.
         if start is None or (pidfd is not None and _readable(pidfd)):
             self.close()
             raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended")
@@ -115,8 +113,7 @@ def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
     """The start time of a process, in clock ticks since boot; None: there is none, or it is a zombie.
 
     Raises:
-        OSError: It is unknown, for example because no descriptor or memory is left; the process may
-            run.
+        OSError: It is unknown, for example because no descriptor or memory is left; the process may run.
 
     Example:
         >>> start_ticks(os.getpid()) == start_ticks(os.getpid()) is not None
@@ -127,8 +124,7 @@ def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
         stat = path.read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name in parentheses, which may hold any bytes; the rest is
-    # after the last one.
+    # The second field is the program's name in parentheses, which may hold any bytes; the rest is after the last one.
     fields = stat.rpartition(b")")[2].split()
     try:
         return None if fields[0] in (b"Z", b"X") else int(fields[19])

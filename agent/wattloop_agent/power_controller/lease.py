@@ -66,8 +66,7 @@ class Lease:
     def changed(self, **fields: object) -> Lease:
         """A copy with other values in these fields.
 
-        Ten times as fast as `dataclasses.replace`: a plan moves the clocks of all GPUs at every
-        instruction.
+        Ten times as fast as `dataclasses.replace`: a plan moves the clocks of all GPUs at every instruction.
 
         Example:
             >>> from dataclasses import replace
@@ -129,8 +128,7 @@ class LeaseFile:
     """The lease file of a state folder, locked for this process; the folder is created if missing.
 
     Raises:
-        RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses
-            it.
+        RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -109,14 +109,12 @@ def begin_hold(
 def finish_hold(leases: Leases, keys: Iterable[LeaseKey], expires_seconds: float | None) -> dict[LeaseKey, Lease]:
     """The leases to store after every device of a request was set: their pending values are held.
 
-    The expiry changes only now, so that a failed change leaves that of the previous lease as it
-    was.
+    The expiry changes only now, so that a failed change leaves that of the previous lease as it was.
     """
     finished = dict(leases)
     for key in keys:
         lease = finished[key]
-        # A lease that is releasing stays so until here: if the change is undone, the device must
-        # still be restored.
+        # A lease that is releasing stays so until here: if the change is undone, the device must still be restored.
         finished[key] = lease.changed(
             held=lease.pending, pending=None, expires_seconds=expires_seconds, releasing=False
         )

@@ -1,8 +1,7 @@
 """Applies what `lease_decisions` decides: stores leases, then sets devices, and undoes both on a failure.
 
-At every instant each GPU has the value found before the hold, or the disk says which that was. So a
-power controller that is killed at any point leaves enough for the next one to restore the GPUs
-(`LeaseManager.recover`).
+At every instant each GPU has the value found before the hold, or the disk says which that was. So a power controller
+that is killed at any point leaves enough for the next one to restore the GPUs (`LeaseManager.recover`).
 """
 
 from __future__ import annotations
@@ -159,8 +158,7 @@ class LeaseManager:
             logger.info("leases of an earlier boot discarded", extra={"leases": len(found) - len(self.leases)})
             self._unwritten = True
         self.state = "ready"
-        # Clocks may have been moved up to half a second after the file was written: set the stored
-        # values.
+        # Clocks may have been moved up to half a second after the file was written: set the stored values.
         self.leases = lease_decisions.clocks_pending(self.leases)
         self._finish_pending()
 
@@ -189,8 +187,7 @@ class LeaseManager:
         """Release the leases of this owner on these GPUs of this setting (None: all), and return them.
 
         Raises:
-            RequestError: Another owner holds one of the GPUs, or a device could not be restored;
-                `tick` retries.
+            RequestError: Another owner holds one of the GPUs, or a device could not be restored; `tick` retries.
         """
         chosen = lease_decisions.leases_to_release(self.leases, owner, gpus, setting)
         self._release(chosen)

@@ -1,9 +1,8 @@
 """The power controller's event loop: the monitor's connections, heartbeats and signals.
 
-One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts
-as a heartbeat; the monitor's thread that checks the owners sends it. Without one for the heartbeat
-timeout, owners are no longer checked, so the power controller restores every GPU; it keeps running
-for the next monitor.
+One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts as a heartbeat; the
+monitor's thread that checks the owners sends it. Without one for the heartbeat timeout, owners are no longer checked,
+so the power controller restores every GPU; it keeps running for the next monitor.
 """
 
 from __future__ import annotations
@@ -101,9 +100,8 @@ class PowerControllerLoop:
     def _run_once(self) -> None:
         self._rearm_watchdog()
         ready = self._selector.select(TICK_SECONDS)
-        # Counted before the requests are answered, since a heartbeat that arrived during a slow
-        # driver call is among them. Suspending the machine suspends the monitor too, so one pass
-        # counts for two ticks at most.
+        # Counted before the requests are answered, since a heartbeat that arrived during a slow driver call is among
+        # them. Suspending the machine suspends the monitor too, so one pass counts for two ticks at most.
         now = time.monotonic()
         self._unheard_seconds += min(now - self._last_pass_seconds, 2 * TICK_SECONDS)
         self._last_pass_seconds = now

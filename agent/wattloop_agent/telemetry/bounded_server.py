@@ -48,9 +48,8 @@ class _Admitted:
 class ConnectionLimiter:
     """Limits the connections of a server: in total, per client address, and in time. Thread-safe.
 
-    A client address at its limit is rejected. At the total limit, a new connection replaces the
-    oldest one of the address with the most connections, so that a few addresses can't lock out the
-    others.
+    A client address at its limit is rejected. At the total limit, a new connection replaces the oldest one of the
+    address with the most connections, so that a few addresses can't lock out the others.
 
     Attributes:
         dropped: Number of connections that were rejected or ended early, by reason:

@@ -46,8 +46,7 @@ class EnergyEvents:
     def stream(self, target: str, address: str, response: BoundedHandler) -> None:
         """Answer a request with events until the client disconnects (`OSError`) or the agent ends.
 
-        ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is
-        complete.
+        ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is complete.
 
         Args:
             target: Path and query of the request.

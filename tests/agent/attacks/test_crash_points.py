@@ -1,8 +1,7 @@
 """Stops the power controller before and after each access to disk and device, and restarts it.
 
-Every point of every change is tested. `Stopped` passes every exception handler, so the state left
-is that of the steps before it; tests/agent/attacks/test_killed_power_controller.py does the same with
-SIGKILL and a real process.
+Every point of every change is tested. `Stopped` passes every exception handler, so the state left is that of the steps
+before it; tests/agent/attacks/test_killed_power_controller.py does the same with SIGKILL and a real process.
 """
 
 import os

@@ -56,8 +56,7 @@ class Outcome:
     Attributes:
         attackers: The result of each hostile process.
         victim: The result of the victim.
-        latecomer_seconds: How long an owner that came during the attack waited for its first
-            answer.
+        latecomer_seconds: How long an owner that came during the attack waited for its first answer.
         limits: All limits observed on the victim's GPU.
         log_bytes: The size of both parts' logs.
         growth_bytes: The growth of both parts' memory.
@@ -328,8 +327,7 @@ def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
         until(lambda: time.monotonic() > detected + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
         assert b"most recent call first" in log.read(), "it says where it hung"
         assert process.wait(DEADLINE_SECONDS) == 1
-    # Its power controller had the same log, so it has either restored every GPU or ended with its
-    # leases on disk.
+    # Its power controller had the same log, so it has either restored every GPU or ended with its leases on disk.
     with (
         agent_fixture.running(),
         AgentConnection(agent_fixture.socket) as next_connection,

@@ -50,8 +50,7 @@ class Cell:
         self.agent_fixture = agent_fixture
         begin = time.monotonic()
         self.agent = self.start_agent()
-        # Ten seconds on a machine that starts an agent in half a second; on a slower one, the time
-        # of as many starts.
+        # Ten seconds on a machine that starts an agent in half a second; on a slower one, the time of as many starts.
         self.law_seconds = max(10.0, 20 * (time.monotonic() - begin))
         (self.power_controller,) = children_of(self.agent.pid)
         self.trainer = subprocess.Popen(

@@ -20,8 +20,7 @@ TESTS = Path(__file__).parents[2]
 PROGRAM = TESTS / "support" / "agent_stress" / "random_hour.py"
 FEW_REQUESTS, REQUESTS = 1_000, 10_000
 SEED = 20261120
-# Of memory the last quiet point may have so much more than the second: what the allocators keep,
-# not what is lost.
+# Of memory the last quiet point may have so much more than the second: what the allocators keep, not what is lost.
 BLOCKS_SHARE = 0.02
 RESIDENT_KIBIBYTES = 2048
 POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)

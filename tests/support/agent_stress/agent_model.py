@@ -130,8 +130,7 @@ class Model:
         ]
 
     def _undone(self, setting: str, gpus: Iterable[str]) -> None:
-        # What was held before is set again, also where another actor had set something else
-        # meanwhile.
+        # What was held before is set again, also where another actor had set something else meanwhile.
         for gpu in gpus:
             if (gpu, setting) in self.leases:
                 self.current[gpu, setting] = self.leases[gpu, setting].held
@@ -140,8 +139,7 @@ class Model:
         """The power controller's answer to a release.
 
         Raises:
-            RefusedByModel: It refuses; with a fault, what could not be restored is restored at the
-                next tick.
+            RefusedByModel: It refuses; with a fault, what could not be restored is restored at the next tick.
         """
         if owner is not None and gpus is not None:
             self._refuse_held_by_others(owner, gpus)

@@ -1,9 +1,8 @@
 """A program: an hour of simulated time with random requests of 50 callers, compared with the model.
 
-``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints as JSON the events, and the
-resources of the process at each of four quiet points, at which there is no lease: file descriptors,
-threads, Python's memory blocks, resident memory. The seed determines the requests; the agent
-determines the order of concurrent ones.
+``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints as JSON the events, and the resources of the process
+at each of four quiet points, at which there is no lease: file descriptors, threads, Python's memory blocks, resident
+memory. The seed determines the requests; the agent determines the order of concurrent ones.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """A training that waits at gates, so that tests can kill processes at a defined moment of a hold."""
 
-# On two GPUs; waits at gates in its working folder: before it holds its limit, and with all done
-# but giving it back.
+# On two GPUs; waits at gates in its working folder: before it holds its limit, and with all done but giving it back.
 TRAINING = """
 import time
 from pathlib import Path

@@ -1,8 +1,7 @@
 """A program: kills a power controller at each point of a change, on simulated GPUs.
 
-``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry per point: the limits and
-locked clocks after the kill and after the next power controller has restored. It forks, so it can't
-run in pytest's process.
+``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry per point: the limits and locked clocks after
+the kill and after the next power controller has restored. It forks, so it can't run in pytest's process.
 """
 
 import itertools

@@ -11,8 +11,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 TEXT, INT64, MESSAGE = 9, 3, 11
-# The messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, with fields that the agent
-# passes over.
+# The messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, with fields that the agent passes over.
 MESSAGES: dict[str, list[tuple[str, int, int, str, bool]]] = {
     "NUMANode": [("ID", 1, INT64, "", False)],
     "TopologyInfo": [("nodes", 1, MESSAGE, "NUMANode", True)],

@@ -15,8 +15,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
 
-# Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or
-# null].
+# Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
 POD = """
 import json, sys
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
@@ -97,8 +96,7 @@ class Cluster:
         pod = Pod(self.hierarchy, name)
         self.pods.append(pod)
         (self.agent_fixture.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
-        # Listed once it runs: the agent takes a pod of which it has seen no process to be starting,
-        # for a minute.
+        # Listed once it runs: the agent takes a pod of which it has seen no process to be starting, for a minute.
         pod.start(self.agent_fixture)
         self.kubelet.pods[namespace, name] = ids
         return pod

@@ -1,8 +1,7 @@
 """The behaviour that every backend must have: the model in memory, this machine, a cluster.
 
-The tests of a backend derive a class from `BackendContract` and define a fixture `harness`. It
-gives the backend, a job in it, and the operations that depend on the backend: how a report arrives,
-and how often a workload was started.
+The tests of a backend derive a class from `BackendContract` and define a fixture `harness`. It gives the backend, a job
+in it, and the operations that depend on the backend: how a report arrives, and how often a workload was started.
 """
 
 from collections.abc import Callable

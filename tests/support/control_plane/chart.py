@@ -51,9 +51,8 @@ def install_for_operator_under_test(helm: ClusterCommand) -> Release:
         "--create-namespace",
         "--set=crds.install=false,operator.replicas=0,operator.kueue=true,agent.enabled=false,admission.queues.enabled=true",
         f"--set-json=operator.workloadKinds={json.dumps(KINDS)}",
-        # The administrator replaces the kubelet, which requests pods' tokens. The other user is the
-        # operator of a second release in the same cluster:
-        # tests/cluster/operator/test_namespaces.py.
+        # The administrator replaces the kubelet, which requests pods' tokens. The other user is the operator of a
+        # second release in the same cluster: tests/cluster/operator/test_namespaces.py.
         "--set=admission.reportTokens.users={admin,system:serviceaccount:narrow:narrow-wattloop-operator}",
         namespace=release.namespace,
     )

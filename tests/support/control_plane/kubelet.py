@@ -226,8 +226,7 @@ class _Terminations:
                 ):
                     if self._stopping.is_set():
                         break
-                    # The client yields None for a line that the server truncated when it closed the
-                    # stream.
+                    # The client yields None for a line that the server truncated when it closed the stream.
                     if event is None or event["type"] == "DELETED":
                         continue
                     if event["object"].metadata.deletion_timestamp is not None:

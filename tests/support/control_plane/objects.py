@@ -45,9 +45,8 @@ def list_objects(cluster: DynamicClient, kind: Kind, namespace: str, label_selec
 def delete_work(api_client: client.ApiClient, namespace: str) -> None:
     """Delete all objects of a namespace that an operator or a controller would work on.
 
-    What they own follows by the garbage collector. The rest stays until the control plane ends: to
-    delete a namespace takes a tenth of a second of processor time, since its controller asks for each
-    kind of object several times.
+    What they own follows by the garbage collector. The rest stays until the control plane ends: to delete a namespace
+    takes a tenth of a second of processor time, since its controller asks for each kind of object several times.
     """
     group, version = RECURRING_TRAINING_JOB[0].split("/")
     deletions: list[Callable[[], object]] = [

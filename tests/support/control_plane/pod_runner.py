@@ -79,8 +79,7 @@ class PodRunner:
                 ):
                     if self._stopping.is_set():
                         return
-                    # The client yields None for a line that the server truncated when it closed the
-                    # stream.
+                    # The client yields None for a line that the server truncated when it closed the stream.
                     if event is not None:
                         self._start(self._core.api_client.sanitize_for_serialization(event["object"]))
             except (urllib3.exceptions.HTTPError, ApiException):

@@ -24,8 +24,7 @@ class ProcessEndedError(Exception):
 class ServerProcess:
     """A long-running program with its output in a log file.
 
-    The kernel kills it when the thread that started it ends, so start it from a thread that lives
-    long enough.
+    The kernel kills it when the thread that started it ends, so start it from a thread that lives long enough.
     """
 
     _not_stopped: ClassVar[list[ServerProcess]] = []

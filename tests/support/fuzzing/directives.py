@@ -49,10 +49,9 @@ class DirectiveTarget:
     A line of %% separates answers. Each is the body of a response; one that begins with ``HTTP 409 30`` and a line
     end is that of an error with this status and this Retry-After.
 
-    Checks: no exception; each message is followed by the next after a bounded time; a problem is one
-    line in the log, and nothing is logged as an error; the clocks of each iteration are none, or one
-    that the GPUs may hold for each instruction, with as many knobs; a directive that is valid is read
-    unchanged from its wire form.
+    Checks: no exception; each message is followed by the next after a bounded time; a problem is one line in the log,
+    and nothing is logged as an error; the clocks of each iteration are none, or one that the GPUs may hold for each
+    instruction, with as many knobs; a directive that is valid is read unchanged from its wire form.
     """
 
     tokens = (

@@ -46,10 +46,9 @@ TEXTS_PER_CHECK = 4
 class FrequencyPlanTarget:
     """A user's FrequencyPlan for two ranks; an input is its manifest in YAML, or the JSON of its archive.
 
-    Checks: no exception; an archive that is read is written and read unchanged; a plan that
-    `wattloop validate` or the operator accepts leads to a directive for each rank whose clocks its GPUs
-    have, or to free clocks with a printable reason; its status can be written; the operator logs no
-    error.
+    Checks: no exception; an archive that is read is written and read unchanged; a plan that `wattloop validate` or the
+    operator accepts leads to a directive for each rank whose clocks its GPUs have, or to free clocks with a printable
+    reason; its status can be written; the operator logs no error.
     """
 
     tokens = (

@@ -73,10 +73,9 @@ class PlanServiceTarget:
     ``plan`` changes what the job says of its plan, ``pass`` lets seconds pass, ``hold`` and ``go`` have the
     planner wait, ``restart`` ends the operator and starts another one, and ``end`` ends the attempt.
 
-    Checks: each message gets a valid directive or a documented refusal; no error in the log; every
-    thread lives; no restart is needed; the stored ranks never contradict each other, and have no energy
-    that their GPUs cannot have; the FrequencyPlan and its status can be written; another job's pipeline
-    does not change, and its rank gets its answer.
+    Checks: each message gets a valid directive or a documented refusal; no error in the log; every thread lives; no
+    restart is needed; the stored ranks never contradict each other, and have no energy that their GPUs cannot have; the
+    FrequencyPlan and its status can be written; another job's pipeline does not change, and its rank gets its answer.
     """
 
     tokens = (

@@ -80,15 +80,13 @@ class Answer:
 class ReportingTarget:
     """The reporting API on a real store; an input is a few successive requests.
 
-    Each request is a line of method and path, lines of headers, an empty line and a body; a line of
-    %% separates requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a
-    recurrence, its token and an agent's token; ``{trainer}`` and ``{trainer-token}`` for those of one
-    with the source KubeflowTrainer.
+    Each request is a line of method and path, lines of headers, an empty line and a body; a line of %% separates
+    requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a recurrence, its token and an agent's token;
+    ``{trainer}`` and ``{trainer-token}`` for those of one with the source KubeflowTrainer.
 
-    Checks: only documented responses, each of them short JSON; no error in the log; a report
-    changes only the progress of its own recurrence, which never goes back and has a bounded size;
-    a rank's message changes only the pipeline of its own recurrence, whose ranks never contradict
-    each other, and its directive is valid.
+    Checks: only documented responses, each of them short JSON; no error in the log; a report changes only the progress
+    of its own recurrence, which never goes back and has a bounded size; a rank's message changes only the pipeline of
+    its own recurrence, whose ranks never contradict each other, and its directive is valid.
 
     Attributes:
         app: The application.

@@ -1,13 +1,11 @@
 """A training whose length a test chooses: it needs the more epochs the further the batch size is from 64.
 
-It runs in a pod of the example's image, with the real client, on the pod's simulated GPUs. If a test
-has created the folder `journal`, it records the simulator's energy of its GPUs there, for
-`support.training_journal`.
+It runs in a pod of the example's image, with the real client, on the pod's simulated GPUs. If a test has created the
+folder `journal`, it records the simulator's energy of its GPUs there, for `support.training_journal`.
 
-Environment: EPOCH_SECONDS; HELD_GPUS, the number of held GPUs of the node that it waits for before it
-begins; ENDLESS_ATTEMPT, the attempt whose second epoch does not end, so that a test can end it. With
-`spec.output` it writes a model of one line, and the file `unreachable` beside the simulator's state keeps
-it from reaching its target.
+Environment: EPOCH_SECONDS; HELD_GPUS, the number of held GPUs of the node that it waits for before it begins;
+ENDLESS_ATTEMPT, the attempt whose second epoch does not end, so that a test can end it. With `spec.output` it writes a
+model of one line, and the file `unreachable` beside the simulator's state keeps it from reaching its target.
 """
 
 from __future__ import annotations

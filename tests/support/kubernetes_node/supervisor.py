@@ -2,8 +2,7 @@
 
     python -m support.kubernetes_node.supervisor [--gpus N] [--end-with-stdin] [--wait SECONDS]
 
-It prints the node's folder when the node is ready, and ends on SIGTERM or at the end of its standard
-input.
+It prints the node's folder when the node is ready, and ends on SIGTERM or at the end of its standard input.
 """
 
 import argparse

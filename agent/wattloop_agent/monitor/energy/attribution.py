@@ -18,8 +18,7 @@ from wattloop_agent.monitor.energy.energy_snapshot import (
 )
 
 Key = tuple[str, str, str]
-# Ended intervals that the operator has not stored yet: four hours of eight GPUs with a job a
-# minute.
+# Ended intervals that the operator has not stored yet: four hours of eight GPUs with a job a minute.
 MAX_ENDED = 2048
 # After a longer time between two observations, the agent was away. Energy of that time goes to the
 # pod that had the GPU, unless another pod can have used it.
@@ -51,8 +50,7 @@ class AssignmentObservation:
         begin_seconds: When the kubelet was asked.
         end_seconds: When the observation was complete.
         assignments: The assignments.
-        first_processes: By pod uid, when the first process of a pod that was not observed before
-            began.
+        first_processes: By pod uid, when the first process of a pod that was not observed before began.
         is_complete: Whether these are all: nothing that was listed and may be a GPU was left out.
     """
 
@@ -71,8 +69,7 @@ class ChangeWindow:
         ends: Bounds of the end of an assignment that is gone: the begin of the observation before,
             and the end of this one.
         starts: Bounds of the start of a new assignment: the same, but after a reboot not before it.
-        observed: Begin of this observation: an assignment that is still there had the GPU until
-            then.
+        observed: Begin of this observation: an assignment that is still there had the GPU until then.
         away: Whether the agent was away between the two observations.
     """
 

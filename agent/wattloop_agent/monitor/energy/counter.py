@@ -15,8 +15,7 @@ from wattloop.energy.power_history import PowerHistory, energy_of_power
 GAP_SECONDS = 10.0
 # Ten times what any GPU draws: a counter that rises faster does not measure energy.
 MAX_WATTS = 10_000.0
-# More than any GPU draws for long: a counter that was reset has counted at most this times the
-# elapsed time.
+# More than any GPU draws for long: a counter that was reset has counted at most this times the elapsed time.
 MAX_GPU_WATTS = 2_000.0
 
 
@@ -43,8 +42,7 @@ class CounterUpdates:
         """Return the earliest possible moment of the last update before a sample."""
         drift = (sample.clock_seconds - sample.begin_seconds) - (last.clock_seconds - last.begin_seconds)
         if abs(drift) > self.period_seconds / 10:
-            # Simulated time runs at another rate than the system clock, so the period does not
-            # apply.
+            # Simulated time runs at another rate than the system clock, so the period does not apply.
             return last.begin_seconds
         return max(last.begin_seconds, sample.begin_seconds - self.period_seconds)
 
@@ -124,8 +122,7 @@ class ResetGap:
         return max(self.used_millijoules - counted_millijoules, 0.0) + self.estimation_error_millijoules
 
     def _lower_bound(self) -> float:
-        # A counter that jumped is no bound, nor is one that fell to a value that no GPU can reach
-        # in that time.
+        # A counter that jumped is no bound, nor is one that fell to a value that no GPU can reach in that time.
         return float(self.counter_millijoules) if self.counter_millijoules <= self.max_millijoules else 0.0
 
     def _integrated(self) -> tuple[float, float]:

@@ -15,8 +15,7 @@ class EnergySnapshot:
         energy_millijoules: Cumulative energy.
         uncertainty_millijoules: Uncertainty of the energy at that moment.
         estimation_error_millijoules: Cumulative: the part of the energy that no counter measured.
-        noise_square_millijoules: Cumulative: sum of squares of the errors of integrated power,
-            which are independent.
+        noise_square_millijoules: Cumulative: sum of squares of the errors of integrated power, which are independent.
         time_seconds: Energy clock of the GPU.
     """
 

@@ -23,9 +23,8 @@ AVERAGING_SECONDS = 1.0
 class GpuAccount:
     """The energy of one GPU since the ledger began.
 
-    Energy that a counter measured is exact. Power shows how the energy is spread between two
-    counter readings, and estimates the energy since the last one. `resets` counts the resets of the counter since the
-    ledger began.
+    Energy that a counter measured is exact. Power shows how the energy is spread between two counter readings, and
+    estimates the energy since the last one. `resets` counts the resets of the counter since the ledger began.
 
     Example:
         >>> account = GpuAccount("GPU-1", "A100")
@@ -46,8 +45,7 @@ class GpuAccount:
         self._reported = 0.0
         self._time = 0.0
         self._last_sample: GpuReading | None = None
-        # The last sample that changed the energy: if the GPU has a counter, the last one with a
-        # counter value.
+        # The last sample that changed the energy: if the GPU has a counter, the last one with a counter value.
         self._last_energy_sample: GpuReading | None = None
         self._power = PowerHistory(MAX_POWERS, AVERAGING_SECONDS)
         self._updates = CounterUpdates()
@@ -77,8 +75,7 @@ class GpuAccount:
         elif self._source != COUNTER and sample.power_watts is not None:
             self._add_power(sample, sample.power_watts)
             self._last_energy_sample = sample
-        # If the clock went back (another boot, or recreated simulated GPUs), time continues from
-        # where it was.
+        # If the clock went back (another boot, or recreated simulated GPUs), time continues from where it was.
         self._time += 0.0 if last is None else max(sample.clock_seconds - last.clock_seconds, 0.0)
         if last is None:
             self._time = max(self._time, sample.clock_seconds)
@@ -141,8 +138,7 @@ class GpuAccount:
     def snapshot_at(self, moment: float) -> EnergySnapshot:
         """Return the account at a moment of the monotonic clock, interpolated.
 
-        A moment before the oldest stored edge gives that edge, a moment after the last sample that
-        sample.
+        A moment before the oldest stored edge gives that edge, a moment after the last sample that sample.
         """
         last, last_sample = self._last_energy_sample, self._last_sample
         if last is None or last_sample is None or not self._history:
@@ -241,9 +237,8 @@ class GpuAccount:
 
         Args:
             record: Result of `to_record`.
-            same_boot: Whether clocks and counter are still those of the record. If so, the
-                counter's rise since then belongs to the account; after a reboot the account
-                continues from the counter's first reading.
+            same_boot: Whether clocks and counter are still those of the record. If so, the counter's rise since then
+                belongs to the account; after a reboot the account continues from the counter's first reading.
 
         Raises:
             KeyError, TypeError, ValueError: The record is invalid.

@@ -50,8 +50,7 @@ class LedgerState:
         observed_seconds: When that was, on the monotonic clock; None: never, or in another boot.
         dropped: Number of ended intervals that were dropped because there were too many.
         driver: The driver load that the counters belong to; None if unknown.
-        resumed: Whether the state was read from its file in the same boot, and no sample was added
-            since.
+        resumed: Whether the state was read from its file in the same boot, and no sample was added since.
     """
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -82,8 +81,7 @@ class LedgerState:
 
         Args:
             record: Result of `to_record`.
-            boot_id: Id of the current boot. If the record has another, counters and clocks restart
-                and sums continue.
+            boot_id: Id of the current boot. If the record has another, counters and clocks restart and sums continue.
             now_seconds: Monotonic clock.
 
         Raises:

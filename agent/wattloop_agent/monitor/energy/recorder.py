@@ -71,8 +71,7 @@ def _decoded(data: bytes) -> dict[str, Any]:
 class LedgerWriter:
     """The node's ledger and its file. No method raises an error.
 
-    While the file can't be used, the ledger stays in memory, and each write that is due tries the
-    file again.
+    While the file can't be used, the ledger stays in memory, and each write that is due tries the file again.
 
     Attributes:
         on_due: Called in the sampler's thread when `write_if_due` should be called at once.
@@ -108,16 +107,14 @@ class LedgerWriter:
 
     def add_samples(self, samples: Sequence[GpuReading]) -> None:
         """Add one sampling of all GPUs to the ledger."""
-        # If another monitor has the folder, for example the one that this one replaces, continue
-        # when it ends.
+        # If another monitor has the folder, for example the one that this one replaces, continue when it ends.
         if self._in_use:
             return
         driver = self._driver() if samples else None
         if samples and driver != self._driver_load:
             before, self._driver_load = self._driver_load, driver
             if before is not None:
-                # The driver changed since the last sampling, so it is unknown which load these
-                # samples belong to.
+                # The driver changed since the last sampling, so it is unknown which load these samples belong to.
                 return
         if self.ledger.add_samples(samples, self._clock(), driver) and self._changed_seconds is None:
             self._changed_seconds = self._clock()
@@ -226,8 +223,7 @@ class EnergyRecorder:
 
     Args:
         writer: The ledger and its file.
-        assignments: Source of the GPU assignments; None if this machine assigns no GPUs, so that
-            there are no usages.
+        assignments: Source of the GPU assignments; None if this machine assigns no GPUs, so that there are no usages.
         on_change: Called when assignments have changed, before the ledger uses them.
 
     Attributes:

@@ -96,8 +96,7 @@ class PodLiveness:
     def _may_start(self, uid: str, now: float) -> bool:
         if uid in self._started:
             return False
-        # If no process of any pod was ever found, processes can't be seen from here, and their
-        # absence says nothing.
+        # If no process of any pod was ever found, processes can't be seen from here, and their absence says nothing.
         return not self._any_found or now - self._first_listed_seconds[uid] < START_SECONDS
 
 
@@ -258,8 +257,7 @@ def unlisted(
 ) -> list[Assignment]:
     """Unlisted assignments of pods that still run, if no other pod has the GPU.
 
-    A kubelet that restarts lists nothing for a moment, so a pod has ended only when its processes
-    have, too.
+    A kubelet that restarts lists nothing for a moment, so a pod has ended only when its processes have, too.
     """
     seen = list(listed)
     keys, taken = {each.key for each in seen}, {each.gpu for each in seen}

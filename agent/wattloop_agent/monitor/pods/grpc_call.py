@@ -2,8 +2,7 @@
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md describes the protocol.
 
-The grpc library would more than double the monitor's memory for the one call a second that it
-makes.
+The grpc library would more than double the monitor's memory for the one call a second that it makes.
 """
 
 from __future__ import annotations

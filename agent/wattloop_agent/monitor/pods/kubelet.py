@@ -169,8 +169,7 @@ class PodGpus:
 
     Attributes:
         exclusive: Uuids of those that only it uses.
-        shared: Uuids of those that others use too, by time slicing or MIG: it may not set their
-            limit.
+        shared: Uuids of those that others use too, by time slicing or MIG: it may not set their limit.
         unknown: Ids that name no device of this machine, or have an unknown form.
     """
 

@@ -33,8 +33,7 @@ from wattloop_agent.monitor.pods.pod_processes import PodProcesses
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import Reason, RequestError
 
-# After the kubelet has given a GPU to another pod, the previous pod can set it for so long at most,
-# if it still runs.
+# After the kubelet has given a GPU to another pod, the previous pod can set it for so long at most, if it still runs.
 ANSWER_AGE_SECONDS = 1.0
 # The shortest time between two requests to the kubelet for pods that it does not list.
 NEW_POD_SECONDS = 0.05
@@ -108,8 +107,7 @@ class PodAuthenticator:
     """Identifies callers and lease owners as pods of this node; see `Authenticator`.
 
     Args:
-        uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of
-            its MIG devices.
+        uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of its MIG devices.
         node: The places on this node that identify pods.
         partitioned: Gives the uuids of the GPUs on which MIG is enabled. Until the device plugin
             notices that, the kubelet lists the whole GPU beside its parts.
@@ -250,8 +248,7 @@ class PodAuthenticator:
             return self._answer
 
     def _read_kubelet(self) -> tuple[PodDevices, Mapping[str, PodName]]:
-        # Names first: a pod that starts between the two reads has devices but no uid, so its caller
-        # asks again.
+        # Names first: a pod that starts between the two reads has devices but no uid, so its caller asks again.
         names = names_by_uid(self._node.pod_logs)
         return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
 

@@ -1,10 +1,8 @@
 """The processes of pods, found by scanning ``/proc`` for cgroups that the kubelet named.
 
-The kubelet names a pod's cgroup after its uid, under cgroup v1 and v2, with the cgroupfs and the
-systemd driver, and the container runtimes name a container's below it:
-``/kubepods/burstable/pod<uid>/<container>``,
-``/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<container>.scope``, ``crio-…``,
-``docker-…``.
+The kubelet names a pod's cgroup after its uid, under cgroup v1 and v2, with the cgroupfs and the systemd driver, and
+the container runtimes name a container's below it: ``/kubepods/burstable/pod<uid>/<container>``,
+``/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<container>.scope``, ``crio-…``, ``docker-…``.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ from wattloop.gpus.gpu_processes import MPS_SERVER, ListedProcess, listed_proces
 from wattloop_agent.monitor.identity import no_step
 from wattloop_agent.monitor.watched_process import start_ticks
 
-# An API server's uid, or the hash that names a static pod; systemd can't have dashes inside, so
-# they are underscores.
+# An API server's uid, or the hash that names a static pod; systemd can't have dashes inside, so they are underscores.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"(?:.*-)?pod({_UID})(?:\.slice)?")
 _CONTAINER = re.compile(r"(?:[a-z]+(?:-[a-z]+)*-)?([0-9a-f]{64})(?:\.scope)?")
@@ -85,8 +82,7 @@ class PodProcesses:
         except (FileNotFoundError, ProcessLookupError, NotInPodError):
             return None
         except OSError as error:
-            # A process may nest cgroups of its own deeper than the kernel shows; no container's
-            # cgroup is that deep.
+            # A process may nest cgroups of its own deeper than the kernel shows; no container's cgroup is that deep.
             if error.errno == errno.ENAMETOOLONG:
                 return None
             raise
@@ -118,8 +114,7 @@ class PodProcesses:
                 if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._processes) is not None:
                     yield pid
             except PermissionError:
-                # A security module hides the process for as long as it runs, so it never was a
-                # caller.
+                # A security module hides the process for as long as it runs, so it never was a caller.
                 continue
             except OSError as error:
                 failed = error

@@ -278,9 +278,8 @@ def wait_seconds(interval_seconds: float, failures: int, chance: float) -> float
 def pages(usages: Iterable[PodGpuUsage], limit: int = MAX_POD_GPU_USAGES) -> list[tuple[PodGpuUsage, ...]]:
     """Return the usages in pages of at most `limit`; one empty page if there are none.
 
-    All usages of a pod are on one page, because the operator acknowledges a pod by a report in
-    which all its usages have ended. A pod with more usages than a page holds is split, which does
-    not occur in practice.
+    All usages of a pod are on one page, because the operator acknowledges a pod by a report in which all its usages
+    have ended. A pod with more usages than a page holds is split, which does not occur in practice.
 
     Example:
         >>> [len(page) for page in pages([], limit=2)]
