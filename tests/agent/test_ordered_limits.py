@@ -25,7 +25,6 @@ class Orders:
 
     Attributes:
         limits: The limit to hold, by uid of the pod; None: none.
-        bounds: The node's policies.
         states: The agent's latest report about each pod.
     """
 

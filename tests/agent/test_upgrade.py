@@ -21,7 +21,6 @@ def left_behind(agent_fixture: AgentFixture, changed: dict[str, Any], version: i
     Args:
         agent_fixture: The GPUs and the state folder.
         changed: Fields that the lease of the first GPU has in another way than this version's; with None, not at all.
-        version: The format of the file.
     """
     leases = []
     for number, uuid in enumerate(agent_fixture.uuids):

@@ -28,7 +28,6 @@ def forking_launcher(script: str, ranks: int, modules: Sequence[str]) -> str:
 
     Args:
         script: The script of each rank, in the folder of the program.
-        ranks: How many there are.
         modules: What the script imports is imported before they are forked.
     """
     return _PROGRAM.format(script=script, ranks=ranks, modules=list(modules), port=free_port())

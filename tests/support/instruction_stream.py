@@ -26,12 +26,9 @@ class RankOfPipeline:
     """What the rank does.
 
     Attributes:
-        stage: Its stage.
         stages: Number of stages, with one rank each.
-        microbatches: Number of microbatches.
         seconds: Time of an instruction, by kind.
         watts: Power of an instruction, by kind.
-        blocking_watts: Power while it waits.
         noise: Relative standard deviation of each time, and of each power.
     """
 
@@ -112,9 +109,6 @@ class SyntheticGpu:
         """One iteration.
 
         Args:
-            rank: What it does.
-            number: Number of the iteration.
-            megahertz: Clock in the stamps.
             pause_seconds: A pause within one of the instructions.
             directive: The directive in the record; default: free clocks.
         """
@@ -165,7 +159,6 @@ class CounterReader:
     """Reads the counter of a GPU as the monitor's thread does.
 
     Args:
-        gpu: The GPU.
         period_seconds: Time between two steps of the counter.
         jitter_seconds: Largest deviation of a step from the period.
     """

@@ -14,7 +14,6 @@ class TemplateCase(NamedTuple):
     Attributes:
         job: The spec of the Job.
         says: A part of the message; empty if the Job is accepted.
-        title: The change.
     """
 
     job: dict[str, Any]

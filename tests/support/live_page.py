@@ -72,11 +72,7 @@ def _served(page: RequestGuard, streams: OpenStreams) -> Iterator[str]:
 
 @contextlib.contextmanager
 def running_browser() -> Iterator[Browser]:
-    """Chromium without a window.
-
-    Raises:
-        ChromiumMissingError: It is not installed.
-    """
+    """Chromium without a window."""
     program = shutil.which("chromium")
     if program is None:
         raise ChromiumMissingError("Chromium is not installed; make chromium installs it")

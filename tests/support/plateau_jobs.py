@@ -19,7 +19,6 @@ class PlateauJob:
     """A job whose first run misses its target.
 
     Attributes:
-        target: The target.
         max_epochs: Epochs after which a run ends.
         whole_run: The curve of its first run, which missed the target.
         others: Curves of later runs, whole, at other sizes.

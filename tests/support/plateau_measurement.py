@@ -30,7 +30,6 @@ class Tally:
     """Counts over the later runs of some jobs.
 
     Attributes:
-        runs: Number of runs.
         missing: Those that miss the target.
         ended: Those that were ended at their plateau.
         wrong: Those of them that would have reached the target.

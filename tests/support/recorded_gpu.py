@@ -18,8 +18,6 @@ class RecordedGpu:
     """A recording, and the energy by all of its readings.
 
     Attributes:
-        name: Name of the recording.
-        readings: The rows.
         steps: Time of each step of the counter, the middle of its bounds.
     """
 

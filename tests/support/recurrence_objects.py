@@ -13,9 +13,6 @@ def recurrence_object(
     """A recurrence of the job ``team/digits``.
 
     Args:
-        name: Its name.
-        uid: Its uid.
-        version: Its resource version.
         status: Its status; without one it has none.
         spec: Fields of its spec that are others.
     """

@@ -26,7 +26,6 @@ class ReviewedCluster:
     """The namespace `NAMESPACE` with a job that runs, `OTHERS` with another one, and their viewers.
 
     Attributes:
-        now: Monotonic seconds.
         users: The users of the valid tokens.
         rights: The namespaces that each user may list; "" is all of them.
         refused: The namespaces that the page itself may not list; "" is what has none.

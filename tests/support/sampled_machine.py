@@ -60,10 +60,8 @@ class SampledMachine:
     """A machine whose virtual time this object advances, with a sampler of its GPUs.
 
     Args:
-        path: Path of the state file.
         gpus: Number of GPUs; they work together.
         seed: Of the phase of the counters, and of the lengths of calls.
-        model: Model of the GPUs.
     """
 
     def __init__(self, path: Path, gpus: int = 1, seed: int = 1, model: str = "H200") -> None:

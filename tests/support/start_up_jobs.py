@@ -51,7 +51,6 @@ class Job:
 
     Attributes:
         seed: Seed of the job and of its attempts.
-        kind: How its start-ups differ.
         epochs: Mean epochs to the target of each batch size.
         epoch_joules: Cost of an epoch of each batch size.
         is_profiled: Whether the first attempt of each batch size measures power limits.
@@ -142,16 +141,7 @@ class KnownStartUps(StartUps):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A simulated attempt.
-
-    Attributes:
-        recurrence: Index of its recurrence.
-        batch_size: Its batch size.
-        kind: Why it was chosen.
-        outcome: How it ended.
-        joules: What it cost.
-        epochs: Epochs it ran.
-    """
+    """A simulated attempt."""
 
     recurrence: int
     batch_size: int
@@ -165,8 +155,6 @@ def simulate(job: Job, policy: ThompsonSamplingPolicy, *, knows: bool) -> Iterat
     """The attempts of a job.
 
     Args:
-        job: The job.
-        policy: The policy.
         knows: Whether the policy knows the start-ups: that of each attempt at once, and what to expect.
     """
     observations: list[Observation] = []
@@ -227,7 +215,6 @@ class Comparison:
     """A policy that learns the start-ups of a job, compared with itself where it knows them.
 
     Attributes:
-        job: The job.
         known_joules: All costs of the policy that knows.
         attempts: The attempts of the policy that learns.
     """

@@ -61,7 +61,6 @@ class Outcome:
         log_bytes: The size of both parts' logs.
         growth_bytes: The growth of both parts' memory.
         descriptors: The largest number of descriptors that the monitor had open.
-        seconds: The duration.
         allowed_seconds: The time that an answer may take on a machine as busy as this one.
     """
 

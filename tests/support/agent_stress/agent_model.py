@@ -72,7 +72,6 @@ class Model:
     Attributes:
         device: The values that each GPU accepts.
         current: By (GPU, setting), the current value; None: an unlocked clock.
-        leases: By (GPU, setting).
     """
 
     device: Device

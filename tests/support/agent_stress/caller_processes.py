@@ -13,7 +13,6 @@ class CallerProcess:
     """A process that calls the agent.
 
     Attributes:
-        pid: Of the process.
         control: It opens one more connection for each byte, and ends when this is closed.
     """
 

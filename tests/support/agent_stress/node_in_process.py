@@ -40,8 +40,6 @@ class NodeInProcess:
         make_authenticator: Creates the authenticator, given the meter.
 
     Attributes:
-        now_seconds: The power controller's clock.
-        ledger_writer: The monitor's energy ledger.
         exchanges: The power controller's requests and answers since it was last emptied.
     """
 

@@ -40,8 +40,6 @@ def random_line(random: Random, gpus: Sequence[str], own: Sequence[str]) -> Line
     """One line.
 
     Args:
-        random: The source of randomness.
-        gpus: All of the machine.
         own: Those that the caller is more likely to ask for.
     """
     if random.random() < 0.05:

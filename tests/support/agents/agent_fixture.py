@@ -27,8 +27,6 @@ class AgentFixture:
     """A folder with simulated GPUs, and the paths and environment of an agent that uses them.
 
     Attributes:
-        folder: The folder.
-        gpus: The GPUs.
         heartbeat_timeout_seconds: The time after which a part of the agent counts as hung.
     """
 

@@ -61,9 +61,7 @@ class Flood:
     """Keeps connections busy: each sends the same bytes repeatedly, and reads the answers.
 
     Args:
-        path: The agent's socket.
         connections: Their number; one that the agent closes is reopened.
-        data: The bytes that each sends.
         again: Whether it sends them repeatedly, or once.
     """
 

@@ -132,9 +132,7 @@ def running_node(
     """Run an agent in node mode, with a policy that admits the namespace default alone.
 
     Args:
-        agent_fixture: The agent's GPUs and folders.
         version: Version of the cgroups, v1 or v2; skips the test where it is not mounted.
-        environment: More variables of the agent.
     """
     named = [path for path in hierarchies() if (path.name == "pids") == (version == "v1")]
     if not named:

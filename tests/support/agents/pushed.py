@@ -55,7 +55,6 @@ class OperatorStandIn:
 
     Attributes:
         answer: Returns status and body of the response to a report.
-        reports: The received reports.
         tokens: The Authorization headers of the reports.
     """
 

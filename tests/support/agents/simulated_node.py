@@ -13,13 +13,7 @@ from wattloop.gpus.agent_process import running_agent
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """A running agent and its GPUs.
-
-    Attributes:
-        gpus: Controls the GPUs.
-        state: Their state file.
-        socket: The agent's socket.
-    """
+    """A running agent and its GPUs."""
 
     gpus: nvml_simulator.Machine
     state: Path

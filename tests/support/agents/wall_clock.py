@@ -7,11 +7,7 @@ LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 
 class WallClock:
-    """A wall clock that can be set.
-
-    Args:
-        folder: The folder of its file.
-    """
+    """A wall clock that can be set."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "wall-clock"

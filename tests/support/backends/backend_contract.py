@@ -35,7 +35,6 @@ class BackendHarness:
     """A backend with a job that has no recurrence yet.
 
     Attributes:
-        backend: The backend.
         key: The job. Its workloads run until they are ended.
         write_progress: Has the reporting API merge a report of so many epochs of the recurrence of this name.
         starts: How often a workload was started for the recurrence of this name.

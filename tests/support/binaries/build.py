@@ -216,7 +216,6 @@ def ensure(names: Iterable[str] = USED_BY_TESTS, *, at_once: bool = False) -> di
     """Find or build each program; concurrent processes of a machine share one build.
 
     Args:
-        names: The programs.
         at_once: Whether somebody waits for them; otherwise a build gives way to the tests beside it.
 
     Raises:
@@ -252,11 +251,7 @@ def go_version() -> str | None:
 
 
 class Progress:
-    """Reports the progress of builds on stderr: one changing line on a terminal, occasional lines elsewhere.
-
-    Args:
-        modules: The modules that are built.
-    """
+    """Reports the progress of builds on stderr: one changing line on a terminal, occasional lines elsewhere."""
 
     def __init__(self, modules: Iterable[str]) -> None:
         self._lock = threading.Lock()
@@ -404,11 +399,7 @@ def version_of(binary: Binary, path: Path) -> str | None:
 
 
 def origins(found: Mapping[str, Path]) -> list[str]:
-    """Where the programs come from, a line each for those that were not built.
-
-    Args:
-        found: The path of each program.
-    """
+    """Where the programs come from, a line each for those that were not built."""
     cached = [name for name, path in found.items() if path.is_relative_to(cache_folder())]
     lines = [f"{', '.join(cached)}: built, in {cache_folder()}"] if cached else []
     taken = {name: path for name, path in found.items() if name not in cached}

@@ -37,11 +37,7 @@ def object_refusal(cluster: DynamicClient, body: Mapping[str, Any], *, namespace
 
 
 def await_refusal(ask: Callable[[], str], expected: str) -> None:
-    """Wait until a request is refused with certain words: a new policy takes the server a moment.
-
-    Raises:
-        AssertionError: It is not.
-    """
+    """Wait until a request is refused with certain words: a new policy takes the server a moment."""
     deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while expected not in (message := ask()):
         assert time.monotonic() < deadline, f"not refused with {expected!r}: {message or 'accepted'}"

@@ -17,8 +17,6 @@ class Endpoint:
     """One end of a connection: a pod, or with no namespace something outside of the cluster's pods.
 
     Attributes:
-        namespace: Its namespace.
-        labels: Its labels.
         ports: The names of its containers' ports.
     """
 

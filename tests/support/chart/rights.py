@@ -43,11 +43,7 @@ def granted_soon(expected: set[str], **access: Any) -> set[str]:
 
 
 def await_right_to_create(admin: client.ApiClient, namespace: str, service_account: str, *resources: str) -> None:
-    """Wait until a service account may create these in its namespace.
-
-    Raises:
-        AssertionError: It may not.
-    """
+    """Wait until a service account may create these in its namespace."""
     deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     for resource in resources:
         while not may(admin, namespace, service_account, "create", resource, namespace):

@@ -31,11 +31,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Reason:
-    """Nothing of the row can run.
-
-    Attributes:
-        text: Why.
-    """
+    """Nothing of the row can run."""
 
     text: str
 

@@ -28,7 +28,6 @@ class Release:
     """An installed chart.
 
     Attributes:
-        name: The release's name.
         namespace: Namespace of the operator and its Lease.
         operator_service_account: Service account of the operator.
     """

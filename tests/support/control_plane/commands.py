@@ -13,11 +13,7 @@ _TIMEOUT_SECONDS = 200.0
 
 
 class CommandError(Exception):
-    """The command failed.
-
-    Attributes:
-        stderr: Its standard error.
-    """
+    """The command failed."""
 
     def __init__(self, command: Sequence[str], stdout: str, stderr: str) -> None:
         super().__init__(f"{' '.join(command)}\n{stdout}{stderr}")
@@ -28,8 +24,6 @@ class ClusterCommand:
     """A program that reads a kubeconfig. A call runs it with arguments and returns its standard output.
 
     Args:
-        program: The program.
-        kubeconfig: Its user and cluster.
         home: Its home folder, for caches; the user's own home is not touched.
     """
 
@@ -45,11 +39,7 @@ class ClusterCommand:
     def __call__(
         self, *arguments: str, namespace: str | None = None, stdin: str | None = None, timeout: float = _TIMEOUT_SECONDS
     ) -> str:
-        """Run the program.
-
-        Raises:
-            CommandError: Its exit code is not 0.
-        """
+        """Run the program."""
         command = [str(self.program), *arguments]
         if namespace is not None:
             command.append(f"--namespace={namespace}")
@@ -68,8 +58,6 @@ class ClusterCommand:
         """Apply objects with `kubectl apply --server-side`; returns the applied objects, one per line.
 
         Args:
-            manifests: The objects.
-            namespace: Namespace of objects without one.
             dry_run: Have the server validate them without storing them.
         """
         arguments = ["apply", "--server-side", "--filename=-", *(["--dry-run=server"] if dry_run else [])]

@@ -41,7 +41,6 @@ class NodeNetwork:
 
     Attributes:
         address: This machine's address for pods and kubelets that connect to the API server.
-        service_addresses: Address range of Services.
     """
 
     address: str
@@ -52,7 +51,6 @@ class ControlPlane:
     """A running control plane. Use `running_control_plane`, which also stops it.
 
     Args:
-        programs: Path of each program.
         folder: Folder for its keys, logs and data.
         nodes: Network of real nodes; None: it has no nodes and listens only on the loopback.
         controllers_port: Port of the metrics of kube-controller-manager; 0: it serves none.
@@ -144,7 +142,6 @@ class ControlPlane:
 
         Args:
             resource: Their place in etcd, such as `jobs` or `wattloop.dev/recurringtrainingjobs`.
-            namespace: The namespace.
         """
         prefix = f"/registry/{resource}/{namespace}/".encode()
         body = {"key": _base64(prefix), "range_end": _base64(prefix[:-1] + b"0")}

@@ -64,7 +64,6 @@ class DrivenJob:
     """A job that runs on request. Nothing happens before the test asks for it.
 
     Attributes:
-        key: Its namespace and name.
         operator: The operator that reconciles it.
         kubelet: The node of its pods.
         cluster: A client with an administrator's rights.

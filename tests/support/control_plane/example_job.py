@@ -66,9 +66,7 @@ class ExampleJob:
     """A job whose workload is of one kind.
 
     Attributes:
-        driven: The job.
         manifest: Its manifest, as in examples/workloads, but it runs on request.
-        example: Its kind.
     """
 
     driven: DrivenJob
@@ -187,9 +185,7 @@ def example_job(name: str, driven: DrivenJob, **spec: Any) -> ExampleJob:
     """The job of an example, which runs on request, with some fields of its spec replaced; not yet applied.
 
     Args:
-        name: Its name in `EXAMPLES`.
         driven: A job with the operator and in the namespace of this one.
-        spec: The fields.
     """
     path = _MANIFESTS / f"{name.partition('@')[0]}.yaml"
     manifest: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -30,7 +30,6 @@ class KillingTransport:
     """A transport that kills the operator once, before or after one of its requests.
 
     Args:
-        transport: Carries the requests.
         at: Number of the fatal request, from 1; 0: none.
         after: Whether the server still handles it, and only the response is lost.
     """
@@ -79,9 +78,6 @@ class InProcessOperator:
 
     Args:
         transport: Carries requests, with the operator's own rights.
-        store: Its store.
-        report_url: URL for reports of trainings.
-        clock: Its clock.
         watch_transport: Carries the requests that replace the watches; default: the same transport.
         agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
             agents do not report.

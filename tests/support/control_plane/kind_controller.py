@@ -41,8 +41,6 @@ class KindController:
     """A controller, and its files in the folder of its module.
 
     Attributes:
-        program: Name of its program.
-        module: Its module.
         definitions: The definitions of its kinds: a file, or a folder with nothing else in it.
         arguments: Returns its arguments, by a folder for files and the ports of its webhooks and its health.
         webhooks: Manifest of its webhooks; empty: none.
@@ -65,7 +63,6 @@ def _by_configuration(api_version: str, certificates: str) -> Arguments:
     """Arguments of a controller with a configuration file.
 
     Args:
-        api_version: API version of the configuration.
         certificates: Its field that says whether the controller makes its own certificates.
     """
 
@@ -138,11 +135,7 @@ def running_controller(
     """Install a controller, as its own manifests have it, but it is a process of this machine.
 
     Args:
-        controller: The controller.
-        program: Its program.
         kubectl: An administrator's, who is also the controller's user.
-        cluster: The same, for watches.
-        folder: For its certificate and log.
     """
     sources = controller.module.sources()
     authority, port, health = CertificateAuthority(), free_port(), free_port()

@@ -23,11 +23,7 @@ def write_kubeconfig(
 
     Args:
         path: The file; only its owner can read it.
-        server: The API server's URL.
         authority: Certificate of the server's authority, PEM.
-        certificate: The user's certificate and key.
-        token: The user's bearer token.
-        namespace: Default namespace of commands.
     """
     user: dict[str, Any] = {}
     if certificate is not None:

@@ -33,7 +33,6 @@ class Kubelet:
 
     Args:
         cluster: A dynamic client with an administrator's rights.
-        node_name: The node's name.
     """
 
     def __init__(self, cluster: DynamicClient, node_name: str = NODE_NAME) -> None:

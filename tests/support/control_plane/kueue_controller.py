@@ -52,10 +52,7 @@ def kueue_controller(
     machine.
 
     Args:
-        program: The controller.
         kubectl: An administrator's, who is also the controller's user.
-        cluster: The same, for watches.
-        folder: For its certificate and log.
         clean_up: Whether what it installs and manages is deleted at the end; thousands of Workloads take minutes.
     """
     port, health, sources = free_port(), free_port(), KUEUE.sources()

@@ -32,12 +32,7 @@ _START = re.compile(r"^( *)startedAt: .*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PlayedTraining:
-    """What each pod of a Job does.
-
-    Attributes:
-        seconds: How long it runs.
-        message: Its termination message.
-    """
+    """What each pod of a Job does."""
 
     seconds: float
     message: str
@@ -48,9 +43,7 @@ def kwok_node(program: Path, kubectl: ClusterCommand, folder: Path, training: Pl
     """A context in which kwok plays a node that has room for all pods.
 
     Args:
-        program: kwok.
         kubectl: An administrator's, who is also kwok's user.
-        folder: For its configuration and log.
         training: What each pod of a Job does.
     """
     health = free_port()

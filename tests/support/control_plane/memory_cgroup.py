@@ -42,8 +42,6 @@ class MemoryCgroup:
     """A cgroup with a limit.
 
     Args:
-        folder: Its folder.
-        version: The version of cgroups.
         limit_bytes: The limit of all its processes together, and of the pages of files that they use.
     """
 

@@ -50,11 +50,7 @@ class NodeAgent:
     """The agent of one node with one GPU.
 
     Args:
-        node: The node.
-        url: The operator's reporting API.
         pod: The agent's pod, whose token it sends.
-        token_of_pod: Returns that token.
-        folder: Folder for the token file.
         gpu: The GPU's true power and energy.
     """
 
@@ -109,12 +105,8 @@ class _TrustedApi(NodeReportApi):
 class ObeyedOrders:
     """Carries out the operator's orders at once, without GPUs; the pusher's `LimitOrders`.
 
-    Args:
-        clock: The agent's seconds.
-
     Attributes:
         held: By uid of the pod, the limit that is held, and since when.
-        revision: See `LimitOrders`.
     """
 
     clock: Callable[[], float]

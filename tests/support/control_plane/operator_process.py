@@ -22,12 +22,9 @@ class OperatorProcess(ServerProcess):
     """One operator.
 
     Args:
-        kubeconfig: Its user and cluster.
-        folder: Folder of its log.
         database: Its database; None: that of the environment.
         lease: Namespace and name of the Lease; one of the operators of a name leads.
         report_port: Port of the reporting API; 0: any free port.
-        options: Further options.
         preloaded: Whether it is forked from a process that has imported its modules, and not started as a program.
         cgroup: The cgroup that it runs in, started as a program, so that all of its memory counts; None: that of
             the tests.
@@ -79,11 +76,7 @@ class OperatorProcess(ServerProcess):
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def await_line(self, message: str, timeout_seconds: float = LONGEST_WAIT_SECONDS) -> dict[str, Any]:
-        """Wait for a line of its log.
-
-        Raises:
-            AssertionError: The line did not appear.
-        """
+        """Wait for a line of its log."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             self.check_alive()

@@ -48,7 +48,6 @@ def run_container(
         pod: The pod at the API server.
         folder: Folder for the files of its volumes.
         token_of_pod: Returns the token of a projected volume.
-        environment: Further variables.
     """
     command, variables = _process(pod, folder, token_of_pod)
     if command[0].startswith("python"):
@@ -69,8 +68,6 @@ def run_scripts(
     """Run the scripts of pods to their ends, in processes forked from one that has imported a module; their outputs.
 
     Args:
-        python: The interpreter.
-        imported: The module.
         pods: The pods at the API server, whose first containers have a Python file as the first argument.
         folder: Working directory, and folder for the files of their volumes.
         token_of_pod: Returns the token of a projected volume.

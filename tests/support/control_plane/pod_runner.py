@@ -24,7 +24,6 @@ class PodRunner:
     """Runs the pods. Use it as a context manager; its end raises the error of a training.
 
     Args:
-        namespace: Namespace of the pods.
         train: Runs a training when its pod runs; by default it reaches its target.
     """
 

@@ -30,7 +30,6 @@ class PreloadedOperator:
     """A process of `wattloop operator`, with the attributes and methods of `subprocess.Popen` that tests use.
 
     Args:
-        arguments: Those of `wattloop`.
         log: File that its output is appended to.
 
     Attributes:
@@ -50,11 +49,7 @@ class PreloadedOperator:
         return self._code_within(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended; returns its exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: It has not.
-        """
+        """Wait until it has ended; returns its exit code."""
         code = self._code_within(timeout)
         if code is None:
             raise subprocess.TimeoutExpired("wattloop operator", timeout or 0)

@@ -16,8 +16,6 @@ class StoredPipeline:
 
     Args:
         operator: Reconciles the job, and has the cache.
-        store: Has the states of pipelines.
-        key: The job.
     """
 
     def __init__(self, operator: InProcessOperator, store: Store, key: JobKey) -> None:

@@ -31,11 +31,8 @@ class Training:
     """One training process.
 
     Args:
-        pod: Its pod.
         token_of_pod: Returns the token of its projected volume.
-        folder: Folder for the token file.
         url: URL of the reporting API; default: that of the environment.
-        timeout_seconds: Timeout of a report's delivery.
     """
 
     pod: Object

@@ -80,11 +80,7 @@ class PostgreSqlPrograms:
 
 
 def postgresql_programs() -> PostgreSqlPrograms:
-    """Find the programs in Debian's folders, or on PATH.
-
-    Raises:
-        PostgreSqlMissingError: They are not installed.
-    """
+    """Find the programs in Debian's folders, or on PATH."""
     initdb, postgres = _program("initdb"), _program("postgres")
     if initdb is None or postgres is None:
         raise PostgreSqlMissingError("PostgreSQL is not installed (as root on Debian, `make postgres` installs it)")
@@ -102,7 +98,6 @@ def running_postgresql(programs: PostgreSqlPrograms, *, durable: bool = False) -
     """Run a server during the block; its processes and files are gone afterwards.
 
     Args:
-        programs: The programs.
         durable: Whether a commit waits for the disk, which tests do not need.
     """
     with postgresql_folder(programs) as folder, serving_postgresql(programs, folder, durable=durable) as server:

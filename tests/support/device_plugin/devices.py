@@ -41,7 +41,6 @@ def devices_of(machine: Description, answers: Callable[[str], bool], replicas: i
     """All devices of a machine.
 
     Args:
-        machine: The truth about it.
         answers: Whether the GPU of that uuid answers NVML.
         replicas: How many containers share each device by time slicing.
     """
@@ -65,7 +64,6 @@ def allocation(devices: Iterable[str], *, library: Path, state: Path) -> Allocat
     """The same as NVIDIA's toolkit gives to a container: the driver's library and the devices.
 
     Args:
-        devices: Their ids.
         library: The simulated library on the machine.
         state: The state file on the machine, in place of the device nodes.
     """

@@ -71,11 +71,7 @@ class Plugin:
 
 
 def register(kubelet: Path) -> None:
-    """Tells a kubelet at this socket of the plugin.
-
-    Raises:
-        grpc.RpcError: It does not answer, or refuses.
-    """
+    """Tells a kubelet at this socket of the plugin."""
     with grpc.insecure_channel(f"unix:{kubelet}") as channel:
         call = channel.unary_unary(
             f"/{VERSION}.Registration/Register", RegisterRequest.SerializeToString, Empty.FromString

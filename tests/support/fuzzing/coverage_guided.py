@@ -33,9 +33,7 @@ def fuzz(target: Target, folder: Path, seconds: int) -> None:
     """Fuzz until the time is over or a defect is found; ends this process, with 0 if there is none.
 
     Args:
-        target: The target.
         folder: Folder of the growing corpus, the seeds and a failing input.
-        seconds: Duration.
     """
     import atheris  # noqa: PLC0415
 

@@ -28,11 +28,7 @@ class DefectLog(logging.Handler):
         self._messages.clear()
 
     def check(self) -> None:
-        """Drop the messages.
-
-        Raises:
-            DefectError: There were messages.
-        """
+        """Drop the messages."""
         messages = self.taken()
         if messages:
             raise DefectError("the log has errors:\n" + "\n".join(text for _, text in messages))

@@ -48,9 +48,6 @@ def run_mutations(target: Target, seed: int, seconds: float, failed: Callable[[b
     """Check mutations for some seconds.
 
     Args:
-        target: The target.
-        seed: Determines the mutations.
-        seconds: Duration.
         failed: Called with the input that causes a defect, before its exception is raised.
 
     Returns:

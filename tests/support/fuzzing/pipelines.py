@@ -89,10 +89,8 @@ class PipelineChecks:
     """Checks the pipelines of two recurrences of different jobs, of which messages may change the first alone.
 
     Args:
-        store: The store.
         own: The recurrence that messages may change.
         other: The one that they may not.
-        utc_now: The time.
         newest: The newest state of a pipeline; by default that of the store, which takes longer to read.
 
     Attributes:
@@ -137,11 +135,7 @@ class PipelineChecks:
         self._other_before = self._store.read(self._other.key)
 
     def check(self, answer: bytes) -> None:
-        """Check the pipelines after a message of a rank that was accepted, and its answer.
-
-        Raises:
-            DefectError: A check failed.
-        """
+        """Check the pipelines after a message of a rank that was accepted, and its answer."""
         after = self._planned()
         if after is not None:
             _check_state(after)
@@ -155,11 +149,7 @@ class PipelineChecks:
         self._before = after
 
     def check_other(self) -> None:
-        """Check that the second pipeline has not changed.
-
-        Raises:
-            DefectError: It has.
-        """
+        """Check that the second pipeline has not changed."""
         if self._store.read(self._other.key) != self._other_before:
             raise DefectError("a message changed the pipeline of another job")
 

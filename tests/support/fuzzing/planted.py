@@ -37,9 +37,7 @@ class PlantedDefect:
 
     Attributes:
         target: The target that must find it.
-        name: What is wrong.
         owner: Module or class of the part.
-        attribute: The part's name.
         replacement: The part with the defect.
     """
 
@@ -97,7 +95,6 @@ def failing_input(target: Target, max_seconds: float = MAX_SECONDS) -> bytes:
     """The first mutation that shows a planted defect.
 
     Args:
-        target: The target.
         max_seconds: Limit in processor time, which hardly depends on what else the machine does.
 
     Raises:

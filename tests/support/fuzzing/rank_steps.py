@@ -30,7 +30,6 @@ class Step:
     """One line of an input.
 
     Attributes:
-        verb: What happens.
         rank: The rank that it happens to.
         fields: Fields of the message that differ from those of a valid one, or arguments.
         joined: Whether the message is sent together with the one of the next line.

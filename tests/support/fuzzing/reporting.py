@@ -89,7 +89,6 @@ class ReportingTarget:
     its own recurrence, whose ranks never contradict each other, and its directive is valid.
 
     Attributes:
-        app: The application.
         accepted_routes: Paths of the routes that have accepted a request.
     """
 

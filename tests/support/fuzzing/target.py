@@ -24,7 +24,6 @@ class Target(Protocol):
         """Pass an input to the product and check the result.
 
         Raises:
-            DefectError: A check failed.
             Exception: The product raised an undocumented exception, which is a defect too.
         """
 

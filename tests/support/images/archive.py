@@ -17,7 +17,6 @@ def write_archive(root: Path, archive: Path, name: str, command: Sequence[str] =
 
     Args:
         root: The tar file, uncompressed: it is the layer as it is.
-        archive: To be written.
         name: With its tag, as in ``docker.io/wattloop-tests/base:1``.
         command: The default command of its containers.
     """

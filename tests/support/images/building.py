@@ -63,10 +63,6 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
 
     Args:
         cache: Default: `default_cache`.
-
-    Raises:
-        ImagesUnavailableError: Root or a program is missing.
-        BuildFailedError: A build failed.
     """
     missing = missing_requirement()
     if missing is not None:

@@ -22,10 +22,8 @@ def made_once(
     Builds at the same time wait for each other; a folder appears whole or not at all.
 
     Args:
-        cache: The cache's folder.
         kind: The kind of the folder, one word.
         made_from: Words, files and folders; others make another folder.
-        make: Is given an empty folder.
         keep: How many folders of this kind stay in the cache, those used last.
     """
     cache.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ class OpenedImage:
     Attributes:
         configuration: In the image format: ``User``, ``Labels``, ``Env``, ``Entrypoint``, ``Cmd``, ….
         layer_bytes: Of each layer, uncompressed, the base's first.
-        root: Its root file system.
     """
 
     configuration: dict[str, Any]

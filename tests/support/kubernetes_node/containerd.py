@@ -17,7 +17,6 @@ def write_configuration(folders: NodeFolders, *, pause_image: str, cni_folder: P
     """Writes config.toml.
 
     Args:
-        folders: The node's folder.
         pause_image: The image that holds a pod's namespaces.
         cni_folder: The folder of the network's configuration.
         gpu_runtime: The replacement of runc for pods of the runtime class `nvidia`.
@@ -61,11 +60,7 @@ disabled_plugins = [
 
 
 def control(folders: NodeFolders, *arguments: str) -> str:
-    """Runs `ctr` on the node's containerd and returns its output.
-
-    Raises:
-        subprocess.CalledProcessError: It failed; `.stderr` says why.
-    """
+    """Runs `ctr` on the node's containerd and returns its output."""
     command = ["ctr", f"--address={folders.containerd_address}", f"--namespace={NAMESPACE}", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_SECONDS).stdout
 

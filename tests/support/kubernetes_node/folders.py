@@ -9,11 +9,7 @@ DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 @dataclass(frozen=True)
 class NodeFolders:
-    """The parts of a node's folder.
-
-    Attributes:
-        folder: The temporary folder.
-    """
+    """The parts of a node's folder."""
 
     folder: Path
 

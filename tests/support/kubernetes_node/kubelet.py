@@ -17,10 +17,7 @@ def kubelet_command(
     """Writes the kubelet's configuration and returns its command.
 
     Args:
-        program: The kubelet.
-        folders: The node's folder.
         plane: The control plane that it joins.
-        node: The node's name.
         port: The port of logs and exec.
     """
     configuration = folders.folder / "kubelet.yaml"

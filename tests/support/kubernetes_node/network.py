@@ -63,7 +63,6 @@ def write_cni_configuration(folder: Path, state: Path) -> Path:
 
     Args:
         folder: The parent of the configuration's folder.
-        state: The folder of assigned addresses.
     """
     bridge = {
         "type": "bridge",

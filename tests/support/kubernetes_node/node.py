@@ -37,7 +37,6 @@ class About:
 
     Attributes:
         folder: Its folder; `NodeFolders` describes the contents.
-        kubeconfig: An administrator's kubeconfig.
         programs: The paths of kubectl, helm and the other programs.
         processes: The process id of each part, as of now.
         gpus_state: The state file of its simulated GPUs.
@@ -62,7 +61,6 @@ class Node:
 
     Args:
         programs: The path of each program, by its name.
-        folder: An empty temporary folder.
         gpus: How many simulated GPUs it has.
     """
 

@@ -41,7 +41,6 @@ class Record:
     """The changes of a node to the machine.
 
     Attributes:
-        folder: Its temporary folder.
         supervisor: The process that holds it together.
         kernel_settings: Settings of the kernel as they were.
         made: Folders at fixed places that were not there before.
@@ -88,9 +87,6 @@ def locked_machine(*, wait_seconds: float = 0.0) -> Iterator[None]:
 
     Args:
         wait_seconds: How long to wait for another process to give it back.
-
-    Raises:
-        NodeAlreadyRunsError: Another process has it.
     """
     deadline = time.monotonic() + wait_seconds
     with socket.socket(socket.AF_UNIX) as lock:

@@ -60,7 +60,6 @@ class Ended:
 
     Attributes:
         code: Its exit code, negative for a signal.
-        stderr: Its standard error.
         ended_before_signal: Whether it ended before the line of the signal.
     """
 
@@ -81,9 +80,7 @@ def run_interrupted(
     """Run the job, and send the signal when its main thread is at this line.
 
     Args:
-        local_job: The job.
         line: The line, counted from 1; None for no signal.
-        number: The signal.
         repeat_after: After how many lines the signal is repeated; 0 for no repetition.
         with_plots: Whether the run draws its plots, which takes most of its time.
         counted: The files whose lines are counted.

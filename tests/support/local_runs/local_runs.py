@@ -50,7 +50,6 @@ class RunProcess:
     """A run in a separate process.
 
     Attributes:
-        pid: The process.
         stderr: The file of its standard error.
         code: Its exit code, negative for a signal; None if it was not waited for yet.
     """
@@ -86,8 +85,6 @@ class LocalJob:
     """A folder with a manifest and a training script, for a command of the local mode.
 
     Attributes:
-        folder: The folder.
-        command: The command.
         draws_plots: Whether runs draw their plots, a third of a short run's processor time.
     """
 

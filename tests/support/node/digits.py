@@ -35,14 +35,7 @@ def container_of(job: Object) -> Object:
 
 
 class Runs:
-    """Runs of one job, as a user asks for them.
-
-    Args:
-        kubectl: The user's.
-        cluster: The client of watches.
-        job: The job's name.
-        namespace: The job's namespace.
-    """
+    """Runs of one job, as a user asks for them."""
 
     def __init__(self, kubectl: ClusterCommand, cluster: DynamicClient, job: str, namespace: str) -> None:
         self._kubectl = kubectl

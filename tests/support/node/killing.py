@@ -24,8 +24,6 @@ class Killer:
     """Finds and kills parts of the node.
 
     Args:
-        folder: The node's.
-        kubectl: An administrator's.
         namespace: The namespace of the training pods.
         seed: The seed of the choice among several training pods.
 

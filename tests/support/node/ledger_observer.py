@@ -12,9 +12,6 @@ class LedgerObserver(Poller):
 
     A missed poll can miss a pod, but everything in the file was durable.
 
-    Args:
-        path: The file.
-
     Attributes:
         pod_uids: Of all pods that were in it.
     """

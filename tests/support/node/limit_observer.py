@@ -12,9 +12,6 @@ class LimitObserver(Poller):
     If two looks one after the other see the same limit and more time with work, it worked at that limit; what happened
     between two looks of different limits is not known, and not told.
 
-    Args:
-        machine: The GPUs.
-
     Attributes:
         worked_at: By uuid, the limits at which it was seen to work, in watts, and for how many of its seconds.
     """

@@ -40,11 +40,7 @@ def paced_job(
     """A job with three batch sizes of which 64 is the best, without a schedule.
 
     Args:
-        name: Its name.
         epoch_seconds: Real seconds that an epoch takes; simulated ones are ten at the least.
-        gpus: How many a pod.
-        script: A file of in_pods/.
-        environment: Further variables of its environment.
         spec: Fields of the spec to replace.
     """
     fields: dict[str, Any] = {

@@ -9,11 +9,7 @@ _APPLIED_WITHIN_SECONDS = 180.0
 
 
 class PolicyChanges:
-    """The changes that the agent's log states.
-
-    Args:
-        kubectl: An administrator's.
-    """
+    """The changes that the agent's log states."""
 
     def __init__(self, kubectl: ClusterCommand) -> None:
         self._kubectl = kubectl

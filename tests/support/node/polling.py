@@ -7,11 +7,7 @@ from typing import Self
 
 
 class Poller(ABC):
-    """A context that looks in a thread of its own.
-
-    Args:
-        every_seconds: The time between two looks.
-    """
+    """A context that looks in a thread of its own."""
 
     def __init__(self, every_seconds: float) -> None:
         self._every_seconds = every_seconds

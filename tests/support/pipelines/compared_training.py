@@ -105,7 +105,6 @@ def train(stage: int, read: int, write: int) -> None:
     """Train as one of the ranks.
 
     Args:
-        stage: Its stage.
         read: A pipe from the other rank.
         write: A pipe to the other rank.
     """

@@ -21,9 +21,6 @@ class PlanServer:
         ranks: Number of ranks that must acknowledge a directive.
         margin: How many iterations after the last acknowledgement a directive begins.
         goal: The directive; its `first_iteration` is set once all ranks have acknowledged it.
-        registrations: By process.
-        reports: All of them.
-        notices: All of them.
     """
 
     ranks: int = 1

@@ -46,8 +46,6 @@ class SimulatedRank:
     """A training process: registers, reports and follows directives as the client does.
 
     Attributes:
-        registration: What it registers.
-        iterations: Completed iterations.
         sequence: Number of its newest report.
         directive: The newest directive that it has received.
         running: The directive under which it runs.
@@ -55,7 +53,6 @@ class SimulatedRank:
         measured: The clocks that it has measured.
         mismatch: What it reports of its instructions.
         free_seconds: Time of an iteration at free clocks between those under a plan.
-        iteration_joules: Energy of an iteration.
         free_joules: The same at free clocks between those under a plan.
         iterations_per_second: How many iterations it completes; at least one between two reports.
         compares: Whether its client runs iterations at free clocks under a plan; an earlier version does not.

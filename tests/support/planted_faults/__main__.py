@@ -60,10 +60,7 @@ class Copy:
         """The first of these tests that fails with a fault, or an empty text; and whether all ran in time.
 
         Args:
-            fault: The fault to plant.
-            tests: Names of tests.
             chosen: The set of which they are run.
-            limit_seconds: How long they may take.
         """
         path = self._root / fault.path
         source = path.read_bytes()

@@ -34,11 +34,8 @@ class Fault:
     Attributes:
         path: The file, relative to the root of the tree.
         line: Its first line, from 1.
-        last_line: Its last line.
         begin: Where it begins, in bytes from the begin of the file.
-        end: Where it ends.
         before: The source that is replaced.
-        after: What replaces it.
     """
 
     path: str
@@ -99,14 +96,7 @@ class _Text:
 
 
 def draw(root: Path, packages: list[str], count: int, seed: int) -> list[Fault]:
-    """So many faults of the packages: each line of code is as likely as any other.
-
-    Args:
-        root: The root of the tree.
-        packages: Folders below it.
-        count: The number of faults.
-        seed: Another one draws others.
-    """
+    """So many faults of the packages: each line of code is as likely as any other."""
     generator = random.Random(seed)
     by_line: dict[tuple[str, int], list[Fault]] = {}
     for package in packages:

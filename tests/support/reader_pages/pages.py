@@ -24,7 +24,6 @@ class Block:
     Attributes:
         page: The page, relative to docs/.
         language: As its fence says; empty for an indented one.
-        text: Its lines.
     """
 
     page: str

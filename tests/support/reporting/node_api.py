@@ -132,9 +132,6 @@ class NodeApi:
         """Send a report; bytes are sent unchanged. Returns the status code and the answer.
 
         Args:
-            body: The body.
-            token: Name of the caller.
-            node: The node in the path.
             bearer: A token to send instead of the caller's.
         """
         headers = {"Content-Type": "application/json"} | (

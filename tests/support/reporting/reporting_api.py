@@ -139,11 +139,9 @@ def running_api(
     """Run the API during the block, with its files in this folder.
 
     Args:
-        folder: Folder of the files.
         limits: The rate limits; None for the defaults.
         max_wait_seconds: How long ranks wait for a verdict at most.
         database: The database's URL; None: a file in the folder.
-        plan: Plans pipelines.
     """
     with open_store(database or folder / "wattloop.db") as store:
         tokens = LocalTokens(folder)

@@ -44,10 +44,7 @@ def node_job(stranger: Stranger, name: str, pace: float, **spec: Any) -> Object:
     """The manifest of a stranger, with fields of its spec replaced.
 
     Args:
-        stranger: The script.
-        name: Name of the job.
         pace: Real seconds that a second of its GPU takes.
-        spec: The fields.
     """
     job = digits_job(name, gpus=stranger.gpus, **stranger.fields(**spec))
     container = container_of(job)

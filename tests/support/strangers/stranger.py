@@ -15,15 +15,9 @@ class Stranger:
 
     Attributes:
         script: Name of the file in tests/strangers/scripts.
-        metric: Name of the metric.
-        threshold: Its target.
         default: The default batch size.
-        candidates: The batch sizes.
-        max_epochs: Limit of the epochs.
-        arguments: Arguments of the script.
         target: More fields of the target.
         spec: More fields of the spec.
-        gpus: GPUs of a run.
         grows: Whether a run costs more each night.
         pace: Real seconds that a second of its GPU takes on a laptop. A script that waits for nobody is stopped in
             time only if its epochs take some.

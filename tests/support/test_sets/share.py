@@ -22,7 +22,6 @@ def share_of(
     Args:
         seconds: The recorded time of each group of tests.
         commit: The commit's hash, or any other text.
-        fraction: The probability of each group.
         bound_seconds: The most that all groups may take together.
 
     >>> share_of(dict.fromkeys("abcdefgh", 10.0), "4f2a", fraction=0.7)

@@ -35,12 +35,8 @@ class Compared:
     """A schedule on one rank.
 
     Attributes:
-        plain: Without the adapter.
-        followed: With it.
         events: What the adapter called, in order.
         instructions: What the adapter says in advance that a step runs.
-        name: Name of the schedule.
-        place: The rank's place.
     """
 
     plain: Trained

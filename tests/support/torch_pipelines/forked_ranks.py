@@ -17,9 +17,7 @@ def run_ranks(count: int, train: Callable[[int], Any], folder: Path) -> list[Any
     """Call ``train(rank)`` in each rank.
 
     Args:
-        count: Number of ranks.
         train: What a rank does; its result can be saved by `torch.save`.
-        folder: For the results.
 
     Raises:
         RuntimeError: A rank failed; its traceback is on stderr.

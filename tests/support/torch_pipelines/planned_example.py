@@ -146,7 +146,6 @@ class PlannedPipeline:
         clocks: The clock of each instruction, by stage.
         planned: Time and energy of an iteration under it.
         free: The same at maximum clocks.
-        problem: The pipeline.
         profile: Time and energy of its instructions at each clock.
     """
 
@@ -202,10 +201,7 @@ def write_job(
     """Write the example's files, a plan and a manifest of one epoch for each attempt.
 
     Args:
-        local_job: The folder.
-        clocks: The plan.
         planned: Numbers of the attempts with the plan.
-        steps: Iterations of an attempt.
         killed: ``rank`` or ``agent``: kill it in the first attempt with the plan; ``run``: the rank waits there for
             the test to kill the run.
         rank: The rank that kills itself or the agent, or waits.
@@ -220,7 +216,6 @@ def write_served_job(local_job: LocalJob, plan: PlannedPipeline) -> None:
     """Write the example's files, and a manifest whose ranks get their plan from the plan service.
 
     Args:
-        local_job: The folder.
         plan: Its profile is what the ranks have measured.
     """
     rows = []

@@ -21,7 +21,6 @@ class EnergyUse:
     """The energy of one pod.
 
     Attributes:
-        worked_joules: By its work.
         aligned_joules: By bringing its GPUs to one time before it worked: idle power, in a jump that no real GPU makes.
         disputed_joules: Of its work, what may be another's who had the GPU at the same time.
         burst_joules: The most that it used in `BURST_SECONDS` of our time, on all its GPUs.
@@ -41,7 +40,6 @@ def energy_uses(
     Args:
         entries: The records of all pods, in any order.
         first: Of each GPU, by uuid, what the simulator had integrated before any of the pods began.
-        last: Likewise, after all had ended.
 
     Returns:
         By pod; `NOBODY` has the energy that no pod can have used.

@@ -15,7 +15,6 @@ class Entry:
     """One record of a pod.
 
     Attributes:
-        pod: Its name.
         what: It `BEGINS`, it `HAS_ALIGNED` its GPUs' times, or it has `WORKED` since the entry before.
         seconds: The monotonic clock, which is one for all pods of a machine.
         joules: Of each of its GPUs, by uuid, what the simulator had integrated.

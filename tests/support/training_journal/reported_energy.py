@@ -17,7 +17,6 @@ class ReportedEnergy:
     """One attempt.
 
     Attributes:
-        name: Of its TrainingRecurrence.
         reported_joules: The energy in its status; 0 without one.
         uncertainty_joules: The uncertainty in its status; None: unknown.
         by_agent: True if an agent reported it, from the assignment of the GPUs on, alignment included.
@@ -97,7 +96,6 @@ def not_reported(attempts: list[Object], pod_uids: Collection[str]) -> Iterator[
     """Names of attempts whose agent knew of their pods, and the operator too, and whose energy is not known yet.
 
     Args:
-        attempts: Of any job.
         pod_uids: Of the pods that an agent's ledger has held.
     """
     for attempt in attempts:
