@@ -1,7 +1,7 @@
 """Separate simulated GPUs for each test, and the real pynvml on them."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -9,8 +9,7 @@ import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine
-
-MakeMachine = Callable[..., Machine]
+from support.agents.simulated_programs import MakeMachine, StartNvml
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def make_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
 
 
 @pytest.fixture
-def start_nvml() -> Iterator[Callable[[], ModuleType]]:
+def start_nvml() -> Iterator[StartNvml]:
     """Initialize the real pynvml on the GPUs created last."""
     nvml_simulator.load()
     import pynvml  # noqa: PLC0415 - after the simulated library is loaded

@@ -2,9 +2,8 @@
 
 import itertools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 import nvml_simulator
 from nvml_simulator import Description, Machine
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import UsageError
 
 Step = tuple[str, tuple[int, ...], float, float]
@@ -66,7 +66,7 @@ def test_a_gpu_does_not_depend_on_work_on_other_gpus(sequence: list[Step], order
     assert run_steps([move for move in interleaved if move]).gpus == run_steps(list(itertools.chain(*by_gpu))).gpus
 
 
-def test_virtual_time_advances_only_with_work(make_machine: Callable[..., Machine]) -> None:
+def test_virtual_time_advances_only_with_work(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
     assert machine.clock_seconds() == 0
     seconds = machine.occupy(0, 31.2, 0.1)
@@ -74,7 +74,7 @@ def test_virtual_time_advances_only_with_work(make_machine: Callable[..., Machin
     assert machine.clock_seconds(1) == 0
 
 
-def test_gpus_that_work_together_end_together_and_the_faster_one_waits(make_machine: Callable[..., Machine]) -> None:
+def test_gpus_that_work_together_end_together_and_the_faster_one_waits(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=3)
     machine.set_power_limit_as_another_actor(1, 150)
     machine.occupy(2, 312.0, 0.1)
@@ -90,7 +90,7 @@ def test_gpus_that_work_together_end_together_and_the_faster_one_waits(make_mach
     assert fast.energy_microjoules == pytest.approx(idled + worked + waited, rel=1e-6)
 
 
-def test_the_wall_clock_is_the_system_clock(make_machine: Callable[..., Machine]) -> None:
+def test_the_wall_clock_is_the_system_clock(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="wall", count=1)
     before = machine.clock_seconds()
     seconds = machine.occupy(0, 3.12, 0.1)
@@ -98,7 +98,7 @@ def test_the_wall_clock_is_the_system_clock(make_machine: Callable[..., Machine]
     assert machine.describe().gpus[0].busy_seconds == pytest.approx(0.01)
 
 
-def test_the_scaled_clock_is_faster_by_its_factor(make_machine: Callable[..., Machine]) -> None:
+def test_the_scaled_clock_is_faster_by_its_factor(make_machine: MakeMachine) -> None:
     fast = make_machine(clock="scaled", scale=1000.0)
     slow = make_machine(clock="wall")
     fast.occupy(0, 312.0, 0.1)
@@ -107,7 +107,7 @@ def test_the_scaled_clock_is_faster_by_its_factor(make_machine: Callable[..., Ma
     assert fast.clock_seconds() > 1000 * elapsed
 
 
-def test_idle_is_rejected_if_the_clock_is_not_virtual(make_machine: Callable[..., Machine]) -> None:
+def test_idle_is_rejected_if_the_clock_is_not_virtual(make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="not virtual"):
         make_machine(clock="wall").idle(0, 1.0)
 
@@ -116,14 +116,12 @@ def test_idle_is_rejected_if_the_clock_is_not_virtual(make_machine: Callable[...
 @pytest.mark.parametrize(
     ("work", "intensity"), [(-1.0, 0.5), (float("nan"), 0.5), (1.0, 1.01), (1.0, -0.1), (2e9, 0.5)]
 )
-def test_work_out_of_range_is_rejected(
-    clock: str, work: float, intensity: float, make_machine: Callable[..., Machine]
-) -> None:
+def test_work_out_of_range_is_rejected(clock: str, work: float, intensity: float, make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="an intensity from 0 to 1"):
         make_machine(clock=clock).occupy(0, work, intensity)
 
 
-def test_a_duplicate_or_unknown_gpu_is_rejected(make_machine: Callable[..., Machine]) -> None:
+def test_a_duplicate_or_unknown_gpu_is_rejected(make_machine: MakeMachine) -> None:
     machine = make_machine(count=2)
     with pytest.raises(UsageError, match="each GPU once"):
         machine.occupy([0, 0], 1.0, 0.5)
@@ -132,9 +130,7 @@ def test_a_duplicate_or_unknown_gpu_is_rejected(make_machine: Callable[..., Mach
             machine.occupy(unknown, 1.0, 0.5)
 
 
-def test_a_gpu_that_waits_for_a_message_draws_its_waiting_power_until_then(
-    make_machine: Callable[..., Machine],
-) -> None:
+def test_a_gpu_that_waits_for_a_message_draws_its_waiting_power_until_then(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
     machine.wait(0, 1.5)
     waiting, other = machine.describe().gpus
@@ -153,7 +149,7 @@ def test_a_gpu_that_waits_for_a_message_draws_its_waiting_power_until_then(
     assert joules == pytest.approx(nvml_simulator.model_named("A100").idle_watts, rel=1e-6)
 
 
-def test_a_wait_needs_the_virtual_clock_and_a_time_in_range(make_machine: Callable[..., Machine]) -> None:
+def test_a_wait_needs_the_virtual_clock_and_a_time_in_range(make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="not virtual"):
         make_machine(clock="wall").wait(0, 1.0)
     with pytest.raises(UsageError, match="expected 0 to 1000000000"):
@@ -161,7 +157,7 @@ def test_a_wait_needs_the_virtual_clock_and_a_time_in_range(make_machine: Callab
 
 
 def test_each_change_of_a_clock_s_lock_is_traced_with_its_time(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model="A100", count=2)
     nvml = start_nvml()
@@ -176,9 +172,7 @@ def test_each_change_of_a_clock_s_lock_is_traced_with_its_time(
     assert [each.megahertz for each in machine.clock_settings(0)] == [None]
 
 
-def test_the_last_changes_of_a_clock_s_lock_are_kept(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_the_last_changes_of_a_clock_s_lock_are_kept(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="A100", count=1)
     nvml = start_nvml()
     gpu = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -189,7 +183,7 @@ def test_the_last_changes_of_a_clock_s_lock_are_kept(
 
 
 def test_each_work_is_recorded_with_its_clock_its_times_and_its_energy(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model="A100", count=2)
     nvml = start_nvml()

@@ -6,32 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine
-from support.agents.simulated_programs import HOLD_THE_LOCK, WORK_FOR_LONG
+from support.agents.simulated_programs import FILL_GPU, HOLD_THE_LOCK, WORK_FOR_LONG, MakeMachine, StartNvml
 
 INTO_A_CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 if os.geteuid() != 0:
     INTO_A_CONTAINER += ["--user", "--map-root-user"]
-FILL = """
-import os, sys, threading, nvml_simulator, wattloop.errors
-machine = nvml_simulator.Machine(sys.argv[1])
-def work():
-    try:
-        machine.occupy(0, 1e6, 0.5)
-    except wattloop.errors.OperationError:
-        # One call: print writes the newline separately, so that lines of threads could mix.
-        os.write(1, b"rejected\\n")
-for _ in range(17):
-    threading.Thread(target=work, daemon=True).start()
-sys.stdin.read()
-"""
 LIST_PROCESSES = """
 import pynvml
 from wattloop.gpus.nvml import lists_all_processes
@@ -96,7 +81,7 @@ def visible_in_a_container(machine: Machine) -> tuple[str, int]:
 
 
 def test_the_machine_lists_processes_of_containers_and_containers_do_not_see_each_other(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(clock="wall", count=1)
     nvml = start_nvml()
@@ -118,7 +103,7 @@ def test_the_machine_lists_processes_of_containers_and_containers_do_not_see_eac
 
 
 def test_containers_that_start_at_once_are_not_taken_for_each_other(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     gpus = range(4)
     machine = make_machine(clock="wall", count=len(gpus))
@@ -136,9 +121,7 @@ def test_containers_that_start_at_once_are_not_taken_for_each_other(
             starts = [stat.split()[21] for stat in stats]
 
 
-def test_a_container_does_not_remove_the_work_of_a_stopped_process_elsewhere(
-    make_machine: Callable[..., Machine],
-) -> None:
+def test_a_container_does_not_remove_the_work_of_a_stopped_process_elsewhere(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Container(WORK_FOR_LONG, machine) as stopped:
@@ -146,14 +129,14 @@ def test_a_container_does_not_remove_the_work_of_a_stopped_process_elsewhere(
         os.kill(stopped.host_pid, signal.SIGSTOP)
         while machine.describe().gpus[0].power_watts != idle_watts:
             pass
-        with Container(FILL, machine) as other:
-            # It uses one of sixteen slots, so the last two of seventeen units of work are rejected.
-            assert other.first_line == "rejected"
+        with Container(FILL_GPU, machine) as other:
+            # It uses one of sixteen slots, so the last two of seventeen units of work have no slot.
+            assert other.first_line == "full"
             assert other.stdout is not None
-            assert other.stdout.readline().strip() == "rejected"
+            assert other.stdout.readline().strip() == "full"
 
 
-def test_a_container_killed_while_it_changes_a_gpu_blocks_no_other(make_machine: Callable[..., Machine]) -> None:
+def test_a_container_killed_while_it_changes_a_gpu_blocks_no_other(make_machine: MakeMachine) -> None:
     machine = make_machine(count=1)
     with Container(HOLD_THE_LOCK, machine) as container:
         assert container.first_line == "locked"

@@ -7,13 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pynvml
 import pytest
 
 import nvml_simulator
-from nvml_simulator import Machine
 from nvml_simulator.contract import (
     ALLOWED_UNINITIALIZED,
     FUNCTIONS,
@@ -27,6 +25,7 @@ from nvml_simulator.contract import (
     MigDeviceHandle,
     invalid_calls,
 )
+from support.agents.simulated_programs import MakeMachine, StartNvml
 
 LIFECYCLE = ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")
 CALLS = tuple(name for name in FUNCTIONS if name not in LIFECYCLE)
@@ -34,7 +33,7 @@ CHANGES = tuple(name for name, function in FUNCTIONS.items() if function.changes
 
 
 @pytest.fixture
-def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], FunctionCaller]:
+def start_caller(start_nvml: StartNvml) -> Callable[[], FunctionCaller]:
     def start() -> FunctionCaller:
         start_nvml()
         caller = FunctionCaller(nvml_simulator.load())
@@ -44,7 +43,7 @@ def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], FunctionC
     return start
 
 
-def test_the_table_has_every_function_of_the_library(make_machine: Callable[..., Machine]) -> None:
+def test_the_table_has_every_function_of_the_library(make_machine: MakeMachine) -> None:
     assert set(make_machine().functions()) == set(FUNCTIONS)
 
 
@@ -58,7 +57,7 @@ def test_the_library_exports_exactly_the_listed_functions() -> None:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("model", ["A100", "H200"])
 def test_a_valid_call_succeeds(
-    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
+    model: str, name: str, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(model=model, count=2)
     machine.partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
@@ -67,7 +66,7 @@ def test_a_valid_call_succeeds(
 
 @pytest.mark.parametrize("case", list(invalid_calls()), ids=str)
 def test_an_invalid_call_fails_as_documented(
-    case: InvalidCall, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
+    case: InvalidCall, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(model="H200", count=2)
     machine.partition(0, 2 if FUNCTIONS[case.function].needs_mig else 0)
@@ -75,7 +74,7 @@ def test_an_invalid_call_fails_as_documented(
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ALLOWED_UNINITIALIZED])
-def test_no_call_succeeds_before_nvml_is_initialized(name: str, make_machine: Callable[..., Machine]) -> None:
+def test_no_call_succeeds_before_nvml_is_initialized(name: str, make_machine: MakeMachine) -> None:
     make_machine()
     assert FunctionCaller(nvml_simulator.load()).call(name) == UNINITIALIZED
 
@@ -84,7 +83,7 @@ def test_no_call_succeeds_before_nvml_is_initialized(name: str, make_machine: Ca
     "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDeviceHandle)]
 )
 def test_a_foreign_handle_is_rejected_without_a_read(
-    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
+    name: str, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
     make_machine()
     assert start_caller().call(name, make=lambda: ctypes.c_void_p(0x10)) == INVALID_ARGUMENT
@@ -92,7 +91,7 @@ def test_a_foreign_handle_is_rejected_without_a_read(
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_without_permission_fails_and_changes_nothing(
-    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
+    name: str, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(permission="nobody", count=1)
     before = machine.describe().gpus
@@ -111,14 +110,14 @@ def test_a_change_without_permission_fails_and_changes_nothing(
     ],
 )
 def test_a_missing_feature_of_a_model_is_not_supported(
-    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
+    model: str, name: str, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
     make_machine(model=model)
     assert start_caller().call(name) == NOT_SUPPORTED
 
 
 def test_a_handle_beyond_the_gpus_of_another_machine_is_rejected(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     make_machine(count=2)
     nvml = start_nvml()
@@ -130,9 +129,7 @@ def test_a_handle_beyond_the_gpus_of_another_machine_is_rejected(
         nvml.nvmlDeviceGetName(second)
 
 
-def test_initializations_are_counted(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_initializations_are_counted(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     make_machine()
     nvml = start_nvml()
     start_nvml()
@@ -143,23 +140,19 @@ def test_initializations_are_counted(
         nvml.nvmlDeviceGetCount()
 
 
-def test_init_with_an_unknown_flag_fails(make_machine: Callable[..., Machine]) -> None:
+def test_init_with_an_unknown_flag_fails(make_machine: MakeMachine) -> None:
     make_machine()
     assert nvml_simulator.load().nvmlInitWithFlags(ctypes.c_uint(1 << 20)) == INVALID_ARGUMENT
 
 
-def test_pynvml_does_not_find_an_unsupported_function(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_pynvml_does_not_find_an_unsupported_function(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     make_machine()
     nvml = start_nvml()
     with pytest.raises(nvml.NVMLError_FunctionNotFound):
         nvml.nvmlDeviceGetFanSpeed(nvml.nvmlDeviceGetHandleByIndex(0))
 
 
-def test_error_codes_have_the_texts_that_pynvml_expects(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_error_codes_have_the_texts_that_pynvml_expects(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     make_machine()
     nvml = start_nvml()
     assert nvml.nvmlErrorString(nvml.NVML_ERROR_GPU_IS_LOST) == "GPU is lost"

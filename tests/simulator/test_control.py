@@ -1,15 +1,11 @@
 """``python -m nvml_simulator.control``: actions and errors."""
 
 import json
-from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 
-from nvml_simulator import Machine
 from nvml_simulator.control import main
-
-MakeMachine = Callable[..., Machine]
+from support.agents.simulated_programs import MakeMachine, StartNvml
 
 
 def test_describe_prints_the_machine_as_json(make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +39,7 @@ def test_the_driver_can_be_stopped_started_and_restarted(make_machine: MakeMachi
 
 
 def test_faults_can_be_injected_and_cleared(
-    make_machine: MakeMachine, start_nvml: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
+    make_machine: MakeMachine, start_nvml: StartNvml, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = make_machine(count=1)
     nvml = start_nvml()

@@ -3,19 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import nvml_simulator
-from nvml_simulator import Machine
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import UsageError
 from wattloop.gpus.nvml import driver_load
-
-MakeMachine = Callable[..., Machine]
-StartNvml = Callable[[], ModuleType]
 
 
 def test_a_reset_counter_counts_from_zero(make_machine: MakeMachine) -> None:

@@ -2,9 +2,7 @@
 
 import itertools
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 
 import nvml_simulator
 from nvml_simulator import Machine, model_named, models
+from support.agents.simulated_programs import MakeMachine, StartNvml
 
 STEP_SECONDS = 0.1
 
@@ -65,7 +64,7 @@ def test_the_counter_is_updated_every_100_milliseconds(seed: int) -> None:
     "model", [model for model in models() if not model.has_energy_counter], ids=lambda model: model.key
 )
 def test_models_before_volta_report_power_but_no_energy_and_lock_no_clock(
-    model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    model: nvml_simulator.Model, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model=model.key, count=1)
     nvml = start_nvml()
@@ -89,7 +88,7 @@ def test_models_before_volta_report_power_but_no_energy_and_lock_no_clock(
     "model", [model for model in models() if model.has_energy_counter], ids=lambda model: model.key
 )
 def test_energy_is_power_times_time(
-    model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    model: nvml_simulator.Model, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model=model.key, count=1)
     nvml = start_nvml()
@@ -109,7 +108,7 @@ def test_energy_is_power_times_time(
     ("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True), ("K80", False)]
 )
 def test_power_usage_is_the_mean_of_a_second_on_models_that_average(
-    model: str, averages: bool, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    model: str, averages: bool, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model=model, count=1)
     nvml = start_nvml()
@@ -124,9 +123,7 @@ def test_power_usage_is_the_mean_of_a_second_on_models_that_average(
     assert (partial < busy) == averages
 
 
-def test_instant_power_is_updated_every_42_milliseconds(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_instant_power_is_updated_every_42_milliseconds(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="A100", count=1)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -144,7 +141,7 @@ def test_instant_power_is_updated_every_42_milliseconds(
 
 
 def test_utilization_is_the_share_of_the_last_second_with_work(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model="A100", count=1)
     nvml = start_nvml()
@@ -157,9 +154,7 @@ def test_utilization_is_the_share_of_the_last_second_with_work(
     assert 10 <= rates.memory <= 15
 
 
-def test_field_values_agree_with_calls(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_field_values_agree_with_calls(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="H200", count=1)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)

@@ -4,13 +4,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
 import nvml_simulator
-from nvml_simulator import Machine
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import OperationError, UsageError
 
 ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
@@ -35,11 +34,7 @@ def codes_of(nvml: ModuleType, calls: int, *, gpu: int = 0) -> list[int]:
     [(1, None, [15] * 5), (1, 1, [15, 0, 0, 0, 0]), (3, 2, [0, 0, 15, 15, 0]), (4, None, [0, 0, 0, 15, 15])],
 )
 def test_a_fault_affects_a_number_of_calls_from_the_first_one_on(
-    first: int,
-    count: int | None,
-    expected: list[int],
-    make_machine: Callable[..., Machine],
-    start_nvml: Callable[[], ModuleType],
+    first: int, count: int | None, expected: list[int], make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine()
     machine.inject_fault(ENERGY, code=LOST, first_call=first, count=count)
@@ -47,7 +42,7 @@ def test_a_fault_affects_a_number_of_calls_from_the_first_one_on(
 
 
 def test_a_lost_gpu_fails_all_calls_and_others_are_not_affected(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(count=2)
     nvml = start_nvml()
@@ -66,9 +61,7 @@ def test_a_lost_gpu_fails_all_calls_and_others_are_not_affected(
     machine.occupy(1, 1.0, 0.5)
 
 
-def test_a_failed_initialization_leaves_nvml_uninitialized(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_a_failed_initialization_leaves_nvml_uninitialized(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine()
     machine.inject_fault("nvmlInitWithFlags", code=9, count=1)
     with pytest.raises(Exception, match="Driver Not Loaded"):
@@ -78,7 +71,7 @@ def test_a_failed_initialization_leaves_nvml_uninitialized(
 
 
 def test_a_hanging_call_blocks_no_other_and_ends_with_the_fault(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(count=2)
     nvml = start_nvml()
@@ -95,9 +88,7 @@ def test_a_hanging_call_blocks_no_other_and_ends_with_the_fault(
     assert codes == [0]
 
 
-def test_a_shutdown_during_a_hanging_call_is_safe(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_a_shutdown_during_a_hanging_call_is_safe(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(count=1)
     nvml = start_nvml()
     machine.inject_fault(ENERGY, delay_seconds=3600.0, code=LOST)
@@ -112,7 +103,7 @@ def test_a_shutdown_during_a_hanging_call_is_safe(
     assert codes == [LOST]
 
 
-def test_faults_affect_every_process(make_machine: Callable[..., Machine]) -> None:
+def test_faults_affect_every_process(make_machine: MakeMachine) -> None:
     machine = make_machine()
     machine.inject_fault("nvmlDeviceGetCount_v2", code=999, count=1)
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
@@ -124,7 +115,7 @@ def test_faults_affect_every_process(make_machine: Callable[..., Machine]) -> No
     assert subprocess.run(command, env=environment, capture_output=True, text=True, check=False).returncode == 0
 
 
-def test_calls_are_counted(make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]) -> None:
+def test_calls_are_counted(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine()
     codes_of(start_nvml(), 7)
     calls = machine.describe().calls
@@ -135,12 +126,12 @@ def test_calls_are_counted(make_machine: Callable[..., Machine], start_nvml: Cal
     "invalid",
     [{"function": "nvmlDeviceGetNothing"}, {"first_call": 0}, {"count": 0}, {"delay_seconds": -1.0}, {"gpu": 9}],
 )
-def test_an_invalid_fault_is_rejected(invalid: dict[str, object], make_machine: Callable[..., Machine]) -> None:
+def test_an_invalid_fault_is_rejected(invalid: dict[str, object], make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="found"):
         make_machine().inject_fault(**{"function": ENERGY, **invalid})  # type: ignore[arg-type]
 
 
-def test_the_number_of_faults_is_limited(make_machine: Callable[..., Machine]) -> None:
+def test_the_number_of_faults_is_limited(make_machine: MakeMachine) -> None:
     machine = make_machine()
     for _ in range(32):
         machine.inject_fault(ENERGY, code=LOST)
@@ -151,7 +142,7 @@ def test_the_number_of_faults_is_limited(make_machine: Callable[..., Machine]) -
 
 
 def test_another_actor_changes_a_limit_despite_permission_and_faults(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(permission="nobody", model="A100")
     machine.inject_fault("*", code=LOST)

@@ -5,11 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from nvml_simulator import Machine, device_plugin_ids
+from nvml_simulator import device_plugin_ids
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import UsageError
-
-MakeMachine = Callable[..., Machine]
-StartNvml = Callable[[], ModuleType]
 
 
 def parts_of(nvml: ModuleType, handle: object) -> list[object]:

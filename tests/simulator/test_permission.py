@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
 import nvml_simulator
-from nvml_simulator import Machine
+from support.agents.simulated_programs import MakeMachine
 
 CHANGE = """
 import os, sys, pynvml
@@ -35,7 +34,7 @@ except pynvml.NVMLError_NoPermission:
     ],
 )
 def test_a_change_requires_the_permission_of_the_state(
-    permission: str, user: str, outcome: str, make_machine: Callable[..., Machine]
+    permission: str, user: str, outcome: str, make_machine: MakeMachine
 ) -> None:
     machine = make_machine(permission=permission, model="A100")
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
@@ -46,7 +45,7 @@ def test_a_change_requires_the_permission_of_the_state(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
-def test_root_without_the_capability_cannot_change_gpus(make_machine: Callable[..., Machine]) -> None:
+def test_root_without_the_capability_cannot_change_gpus(make_machine: MakeMachine) -> None:
     machine = make_machine(permission="root", model="A100")
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
     command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c", CHANGE, "root"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import nvml_simulator
 from nvml_simulator import Machine, Model, SimulatedGpu, busy_power_and_throughput, model_named, models
+from support.agents.simulated_programs import MakeMachine
 
 PROFILES = Path(__file__).parents[1] / "data" / "perseus" / "stage_profile"
 MODEL_NAMES = [model.key for model in models()]
@@ -119,7 +120,7 @@ def test_a_locked_clock_is_applied_and_a_lower_one_is_never_faster(model: str, c
 
 
 def test_a_lower_memory_clock_slows_the_share_that_is_bound_by_memory(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], object]
+    make_machine: MakeMachine, start_nvml: Callable[[], object]
 ) -> None:
     machine = make_machine(model="H200", count=1)
     fast = machine.occupy(0, 100.0, 0.1)

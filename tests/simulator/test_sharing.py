@@ -8,28 +8,15 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine
-from support.agents.simulated_programs import HOLD_THE_LOCK, WORK_FOR_LONG
+from support.agents.simulated_programs import FILL_GPU, HOLD_THE_LOCK, WORK_FOR_LONG, MakeMachine, StartNvml
 from wattloop.errors import OperationError
 from wattloop.gpus.nvml import lists_all_processes
 
-FILL_GPU = """
-import os, sys, threading, nvml_simulator, wattloop.errors
-machine = nvml_simulator.Machine(sys.argv[1])
-def work():
-    try:
-        machine.occupy(0, 1e6, 0.5)
-    except wattloop.errors.OperationError:
-        os.write(1, b"working\\n")
-for _ in range(17):
-    threading.Thread(target=work, daemon=True).start()
-sys.stdin.read()
-"""
 WORK_IN_STEPS = """
 import sys, nvml_simulator
 machine = nvml_simulator.Machine(sys.argv[1])
@@ -51,7 +38,7 @@ class Child(subprocess.Popen[str]):
             text=True,
         )
         assert self.stdout is not None
-        assert self.stdout.readline().strip() in {"locked", "working"}
+        assert self.stdout.readline().strip() in {"locked", "working", "full"}
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -64,9 +51,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.002)
 
 
-def test_two_processes_use_the_same_gpus(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_two_processes_use_the_same_gpus(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="H100", count=2)
     other = """
 import pynvml
@@ -87,7 +72,7 @@ print(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetTotalEnergyConsumpti
 
 
 def test_a_process_killed_during_a_change_blocks_no_other_and_leaves_the_gpu_unchanged(
-    make_machine: Callable[..., Machine],
+    make_machine: MakeMachine,
 ) -> None:
     machine = make_machine(count=2)
     machine.occupy([0, 1], 100.0, 0.5)
@@ -98,7 +83,7 @@ def test_a_process_killed_during_a_change_blocks_no_other_and_leaves_the_gpu_unc
     assert machine.occupy(0, 31.2, 0.1) == pytest.approx(0.1)
 
 
-def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine]) -> None:
+def test_the_work_of_a_killed_process_ends(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="wall", count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Child(WORK_FOR_LONG, machine):
@@ -106,9 +91,7 @@ def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine])
     wait_until(lambda: machine.describe().gpus[0].power_watts == idle_watts)
 
 
-def test_a_process_killed_while_it_works_leaves_complete_steps_only(
-    make_machine: Callable[..., Machine],
-) -> None:
+def test_a_process_killed_while_it_works_leaves_complete_steps_only(make_machine: MakeMachine) -> None:
     machine = make_machine(count=1)
     for piece in range(1, 4):
         with Child(WORK_IN_STEPS, machine):
@@ -120,7 +103,7 @@ def test_a_process_killed_while_it_works_leaves_complete_steps_only(
     assert replayed.describe().gpus[0] == reached
 
 
-def test_an_interrupted_process_stops_its_work_immediately(make_machine: Callable[..., Machine]) -> None:
+def test_an_interrupted_process_stops_its_work_immediately(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="wall", count=1)
     script = WORK_FOR_LONG.replace("sys.stdin.read()", "machine.occupy(0, 1e6, 0.5)")
     with Child(script, machine) as process:
@@ -128,16 +111,14 @@ def test_an_interrupted_process_stops_its_work_immediately(make_machine: Callabl
         assert process.wait() == -signal.SIGINT
 
 
-def test_a_c_program_occupies_gpus_with_one_call(make_machine: Callable[..., Machine]) -> None:
+def test_a_c_program_occupies_gpus_with_one_call(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="scaled", scale=100.0, count=2)
     gpus = (ctypes.c_uint * 2)(0, 1)
     assert nvml_simulator.load().wattloopSimulatorWork(machine._machine, gpus, 2, 312.0, 0.1) == 0
     assert all(gpu.busy_seconds >= 1.0 for gpu in machine.describe().gpus)
 
 
-def test_a_stopped_process_keeps_its_work_and_killed_ones_release_their_slots(
-    make_machine: Callable[..., Machine],
-) -> None:
+def test_a_stopped_process_keeps_its_work_and_killed_ones_release_their_slots(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Child(WORK_FOR_LONG, machine) as stopped:
@@ -151,9 +132,7 @@ def test_a_stopped_process_keeps_its_work_and_killed_ones_release_their_slots(
         wait_until(lambda: machine.describe().gpus[0].power_watts > idle_watts)
 
 
-def test_running_processes_are_listed_until_they_end(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_running_processes_are_listed_until_they_end(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(clock="wall", count=2)
     nvml = start_nvml()
     first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
@@ -168,7 +147,7 @@ def test_running_processes_are_listed_until_they_end(
 
 
 def test_a_process_that_acts_for_another_is_listed_as_that_one_until_it_ends(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(clock="virtual", count=1)
     nvml = start_nvml()
@@ -185,7 +164,7 @@ def test_a_process_that_acts_for_another_is_listed_as_that_one_until_it_ends(
     assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)] == [os.getpid()]
 
 
-def test_concurrent_work_shares_the_throughput(make_machine: Callable[..., Machine]) -> None:
+def test_concurrent_work_shares_the_throughput(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="scaled", scale=100.0, count=1)
     threads = [threading.Thread(target=machine.occupy, args=(0, 312.0, 0.1)) for _ in range(3)]
     for thread in threads:
@@ -195,7 +174,7 @@ def test_concurrent_work_shares_the_throughput(make_machine: Callable[..., Machi
     assert machine.describe().gpus[0].busy_seconds == pytest.approx(3.0)
 
 
-def test_work_above_the_limit_of_a_gpu_is_rejected_without_effect(make_machine: Callable[..., Machine]) -> None:
+def test_work_above_the_limit_of_a_gpu_is_rejected_without_effect(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="wall", count=2)
     with Child(FILL_GPU, machine):
         with pytest.raises(OperationError, match="too much work"):
@@ -204,7 +183,7 @@ def test_work_above_the_limit_of_a_gpu_is_rejected_without_effect(make_machine: 
         assert machine.occupy(1, 3.12, 0.1) > 0
 
 
-def test_a_limit_set_while_work_runs_slows_it(make_machine: Callable[..., Machine]) -> None:
+def test_a_limit_set_while_work_runs_slows_it(make_machine: MakeMachine) -> None:
     machine = make_machine(clock="wall", count=1)
     with Child(WORK_FOR_LONG, machine):
         wait_until(lambda: machine.describe().gpus[0].graphics_clock_megahertz == 1410)
@@ -214,7 +193,7 @@ def test_a_limit_set_while_work_runs_slows_it(make_machine: Callable[..., Machin
 
 
 def test_a_replaced_state_file_is_reopened(
-    tmp_path: Path, make_machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = nvml_simulator.create(tmp_path / "gpus", count=1, clock="virtual")
     monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(path))

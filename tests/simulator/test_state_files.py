@@ -2,21 +2,18 @@
 
 import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine, models
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import OperationError, UsageError
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.key)
-def test_nvml_reports_each_model(
-    model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_nvml_reports_each_model(model: nvml_simulator.Model, make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     make_machine(model=model.key, count=2)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(1)
@@ -32,26 +29,23 @@ def test_nvml_reports_each_model(
     assert nvml.nvmlDeviceGetMemoryInfo(handle).total == model.memory_bytes
 
 
+# Of the older models, the highest clock and the length are those of the real GPUs.
 @pytest.mark.parametrize(
-    ("model", "maximum", "minimum", "count"),
-    [("A40", 1740, 210, 103), ("V100", 1530, 135, 187), ("A100", 1410, 210, 81), ("H200", 1980, 345, 110)],
-)
-def test_clock_tables_are_those_of_the_real_gpus(model: str, maximum: int, minimum: int, count: int) -> None:
-    table = nvml_simulator.model_named(model).graphics_clocks_megahertz
-    assert (table[0], table[-1], len(table)) == (maximum, minimum, count)
-    assert {above - below for above, below in itertools.pairwise(table)} <= {7, 8, 15}
-
-
-@pytest.mark.parametrize(("model", "maximum", "minimum", "count"), [("P100", 1480, 555, 75), ("K80", 875, 563, 25)])
-def test_clock_tables_of_older_models_have_the_highest_clock_and_the_length_of_the_real_gpus(
-    model: str, maximum: int, minimum: int, count: int
+    ("model", "maximum", "minimum", "count", "steps"),
+    [
+        ("A40", 1740, 210, 103, {7, 8, 15}), ("V100", 1530, 135, 187, {7, 8, 15}), ("A100", 1410, 210, 81, {7, 8, 15}),
+        ("H200", 1980, 345, 110, {7, 8, 15}), ("P100", 1480, 555, 75, {12, 13}), ("K80", 875, 563, 25, {12, 13}),
+    ],
+)  # fmt: skip
+def test_clock_tables_are_those_of_the_real_gpus(
+    model: str, maximum: int, minimum: int, count: int, steps: set[int]
 ) -> None:
     table = nvml_simulator.model_named(model).graphics_clocks_megahertz
     assert (table[0], table[-1], len(table)) == (maximum, minimum, count)
-    assert {above - below for above, below in itertools.pairwise(table)} <= {12, 13}
+    assert {above - below for above, below in itertools.pairwise(table)} <= steps
 
 
-def test_uuids_depend_only_on_seed_and_index(make_machine: Callable[..., Machine]) -> None:
+def test_uuids_depend_only_on_seed_and_index(make_machine: MakeMachine) -> None:
     uuids = [[gpu.uuid for gpu in make_machine(**options).describe().gpus] for options in (
         {"seed": 7, "count": 4, "model": "A40"}, {"seed": 7, "count": 4, "model": "H100"}, {"seed": 8, "count": 4},
     )]  # fmt: skip
@@ -61,7 +55,7 @@ def test_uuids_depend_only_on_seed_and_index(make_machine: Callable[..., Machine
 
 
 def test_a_gpu_is_found_by_uuid_serial_and_bus_id_in_every_form(
-    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     make_machine(count=64)
     nvml = start_nvml()
@@ -133,7 +127,7 @@ def damage(path: Path, how: str) -> None:
     [("missing", 9), ("empty", 9), ("another file", 9), ("truncated", 18), ("another version", 18)],
 )
 def test_a_damaged_state_is_a_missing_driver_or_a_wrong_version(
-    how: str, code: int, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+    how: str, code: int, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     path = make_machine().path
     damage(path, how)
@@ -144,9 +138,7 @@ def test_a_damaged_state_is_a_missing_driver_or_a_wrong_version(
         Machine(path)
 
 
-def test_a_missing_state_is_a_missing_driver(
-    start_nvml: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_state_is_a_missing_driver(start_nvml: StartNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(nvml_simulator.STATE_VARIABLE, raising=False)
     with pytest.raises(Exception, match="Driver Not Loaded"):
         start_nvml()

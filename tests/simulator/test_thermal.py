@@ -2,15 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable
-from types import ModuleType
 
 import pytest
 
-from nvml_simulator import ThermalModel, control, simulated_machine
+from nvml_simulator import ThermalModel, control
+from support.agents.simulated_programs import MakeMachine, StartNvml
 from wattloop.errors import UsageError
 
-MakeMachine = Callable[..., simulated_machine.Machine]
 SECOND_OF_WORK = 312.0
 
 
@@ -50,9 +48,7 @@ def test_a_hot_gpu_at_its_limit_is_slower_at_the_same_power(make_machine: MakeMa
     assert seconds[1] > 1.02 * seconds[0]
 
 
-def test_nvml_shows_the_temperature_of_the_model(
-    make_machine: MakeMachine, start_nvml: Callable[[], ModuleType]
-) -> None:
+def test_nvml_shows_the_temperature_of_the_model(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="A100", count=1)
     machine.set_thermal_model(ThermalModel(start_celsius=66.0))
     nvml = start_nvml()
