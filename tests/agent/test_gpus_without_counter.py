@@ -31,10 +31,8 @@ def old(folder: Path) -> Iterator[AgentFixture]:
 
 @pytest.fixture
 def agent_of_old(old: AgentFixture) -> Iterator[AgentFixture]:
-    environment = {**old.environment, "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.02"}
-    process = old.start(environment)
-    yield old
-    assert stop_agent(process) == 0, old.log.read_text()
+    with old.running(sample_interval=0.02):
+        yield old
 
 
 def exact_joules(fixture: AgentFixture) -> float:

@@ -14,7 +14,7 @@ PARTITIONED = 1
 
 @pytest.fixture
 def cluster(agent_fixture: AgentFixture) -> Iterator[Cluster]:
-    with running_node(agent_fixture, "v2", {"WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05"}) as node:
+    with running_node(agent_fixture, "v2", sample_interval=0.05) as node:
         yield node
         for pod in node.pods:
             pod.end()

@@ -1,7 +1,6 @@
 """Power limits that the operator orders for pods: an agent holds them as if the pods had requested them."""
 
 import json
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, new_agent_fixture, short_folder, until
 from support.agents.node_pods import Cluster, running_node
-from support.agents.pushed import OperatorStandIn, running_operator
+from support.agents.pushed import OperatorStandIn, push_settings, running_operator
 from support.control_plane.certificates import CertificateAuthority
-from support.reporting.json_web_token import json_web_token
 from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer, PodLimit
 
@@ -60,32 +58,16 @@ class OrderedNode:
         return self.cluster.agent_fixture.uuids
 
 
-def environment_of(folder: Path, operator: OperatorStandIn, **more: str) -> dict[str, str]:
-    (folder / "token").write_text(json_web_token("agent"))
-    return {
-        "WATTLOOP_AGENT_PUSH_URL": operator.url,
-        "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(folder / "token"),
-        "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
-        "WATTLOOP_AGENT_NODE_NAME": "node-1",
-        **more,
-    }
-
-
 @contextmanager
 def ordered_node(agent_fixture: AgentFixture, version: str = "v2") -> Iterator[OrderedNode]:
     """With the cgroups of this version."""
     authority, folder = CertificateAuthority(), agent_fixture.folder / "push"
     folder.mkdir()
     pair = authority.server(["127.0.0.1"], ["operator.example"])
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    (folder / "tls.key").write_bytes(pair.private_key)
-    (folder / "ca.crt").write_bytes(authority.certificate)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     orders = Orders()
-    with running_operator(orders.answer, tls) as operator:
-        trusted = environment_of(folder, operator, WATTLOOP_AGENT_PUSH_CA_FILE=str(folder / "ca.crt"))
-        with running_node(agent_fixture, version, trusted) as cluster:
+    with running_operator(orders.answer, pair.serving_context(folder)) as operator:
+        settings = push_settings(folder, operator, authority.certificate)
+        with running_node(agent_fixture, version, **settings) as cluster:
             yield OrderedNode(cluster, orders, operator)
 
 
@@ -202,7 +184,7 @@ def test_without_tls_no_order_is_trusted(agent_fixture: AgentFixture, tmp_path: 
     orders = Orders()
     with (
         running_operator(orders.answer) as operator,
-        running_node(agent_fixture, "v2", environment_of(tmp_path, operator)) as cluster,
+        running_node(agent_fixture, "v2", **push_settings(tmp_path, operator)) as cluster,
     ):
         trainer = cluster.pod("trainer", agent_fixture.uuids[:1])
         orders.limits[trainer.uid] = 250.0

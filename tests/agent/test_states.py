@@ -34,19 +34,6 @@ def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRe
     return caught.value
 
 
-# test_states_shown.py has another content.
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
-def test_a_corrupt_lease_file_is_moved_aside_and_logged(agent_fixture: AgentFixture, content: bytes) -> None:
-    agent_fixture.state.mkdir()
-    (agent_fixture.state / "leases.json").write_bytes(content)
-    with agent_on(agent_fixture) as connection:
-        connection.hold_limit(agent_fixture.uuids, 200)
-    assert "lease file corrupt" in agent_fixture.log.read_text()
-    assert (agent_fixture.state / "leases.json.corrupt-0").read_bytes() == content
-    assert agent_fixture.limits == [400, 400, 400]
-
-
 def test_an_unusable_state_folder_grants_no_lease(agent_fixture: AgentFixture) -> None:
     agent_fixture.state.write_text("in the way")
     with agent_on(agent_fixture) as connection:

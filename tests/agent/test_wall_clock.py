@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import ssl
 import urllib.request
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
@@ -12,12 +11,11 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, raw_answer
-from support.agents.pushed import OperatorStandIn, running_operator
+from support.agents.pushed import OperatorStandIn, push_settings, running_operator
 from support.agents.scraping import scraped
 from support.agents.wall_clock import LIBRARIES, WallClock
 from support.control_plane.certificates import CertificateAuthority
 from support.free_ports import free_port
-from support.reporting.json_web_token import json_web_token
 from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 
@@ -72,21 +70,10 @@ class Node:
         self.began = [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]
         self.clock = WallClock(agent_fixture.folder)
         self.metrics = f"127.0.0.1:{free_port()}"
-        token, certificates = agent_fixture.folder / "token", agent_fixture.folder / "ca.crt"
-        token.write_text(json_web_token("agent"))
-        certificates.write_bytes(authority)
-        self.environment = {
-            **agent_fixture.environment,
-            **self.clock.environment(),
-            "WATTLOOP_AGENT_METRICS_BIND": self.metrics,
-            "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-            # Simulated time jumps: between two readings of the counter power would tell nothing of it.
-            "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
-            "WATTLOOP_AGENT_PUSH_URL": operator.url,
-            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
-            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
-            "WATTLOOP_AGENT_NODE_NAME": "node",
-        } | ({"WATTLOOP_AGENT_PUSH_CA_FILE": str(certificates)} if authority else {})
+        # Simulated time jumps: between two readings of the counter power would tell nothing of it.
+        readings = {"metrics_bind": self.metrics, "sample_interval": 0.05, "counter_interval": 0}
+        reports = push_settings(agent_fixture.folder, operator, authority)
+        self.environment = agent_fixture.environment_with(**readings, **reports) | self.clock.environment()
 
     @contextlib.contextmanager
     def agent(self) -> Iterator[AgentConnection]:
@@ -170,11 +157,7 @@ def test_energy_is_kept_while_the_operators_certificate_is_not_valid(
     # It is valid for a day from now on.
     authority = CertificateAuthority()
     pair = authority.server(["127.0.0.1"], ["operator"])
-    (agent_fixture.folder / "tls.crt").write_bytes(pair.certificate)
-    (agent_fixture.folder / "tls.key").write_bytes(pair.private_key)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(agent_fixture.folder / "tls.crt", agent_fixture.folder / "tls.key")
-    with running_operator(tls=tls) as operator:
+    with running_operator(tls=pair.serving_context(agent_fixture.folder)) as operator:
         node = Node(agent_fixture, operator, authority.certificate)
         with node.agent():
             until(lambda: len(operator.reports) > 0, "the operator receives a report", MINUTE)

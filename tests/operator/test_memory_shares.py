@@ -76,8 +76,7 @@ def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_cha
 ) -> None:
     authority = CertificateAuthority()
     pair = authority.server(["127.0.0.1"], ["reports.example"])
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.private_key)
+    pair.write(tmp_path)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
     environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     subprocess.run([*FILLED, "prepare", str(tmp_path), form], check=True, env=environment)

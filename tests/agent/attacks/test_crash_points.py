@@ -17,7 +17,6 @@ from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
 FOUND = {"GPU-0": 300.0, "GPU-1": 250.0}
-POWER = GpuSetting.POWER_LIMIT
 
 
 class Stopped(BaseException):
@@ -46,45 +45,26 @@ class Points:
         self.passed += 1
 
 
-def hold(lease_manager: LeaseManager, watts: float, owner: str = "a") -> None:
-    lease_manager.hold(HoldRequest(("GPU-0", "GPU-1"), POWER, watts, owner))
+def hold(lease_manager: LeaseManager, value: float, setting: GpuSetting = GpuSetting.POWER_LIMIT) -> None:
+    lease_manager.hold(HoldRequest(("GPU-0", "GPU-1"), setting, value, "a"))
 
 
-def rehold(lease_manager: LeaseManager) -> None:
-    hold(lease_manager, 150.0)
-
-
-def release(lease_manager: LeaseManager) -> None:
-    lease_manager.release("a")
-
-
-def begin_with_nothing(_: LeaseManager) -> None:
-    """No lease exists before the change."""
-
-
-def begin_held(lease_manager: LeaseManager) -> None:
-    hold(lease_manager, 200.0)
-
-
-CHANGES = {
-    "first hold": (begin_with_nothing, lambda lease_manager: hold(lease_manager, 200.0)),
-    "another limit": (begin_held, rehold),
-    "release": (begin_held, release),
-    "clocks locked": (
-        begin_with_nothing,
-        lambda lease_manager: lease_manager.hold(
-            HoldRequest(("GPU-0", "GPU-1"), GpuSetting.GRAPHICS_CLOCK, 900.0, "a")
-        ),
-    ),
+# Whether GPUs are held before the change, and the change.
+CHANGES: dict[str, tuple[bool, Callable[[LeaseManager], object]]] = {
+    "first hold": (False, lambda manager: hold(manager, 200.0)),
+    "another limit": (True, lambda manager: hold(manager, 150.0)),
+    "release": (True, lambda manager: manager.release("a")),
+    "clocks locked": (False, lambda manager: hold(manager, 900.0, GpuSetting.GRAPHICS_CLOCK)),
 }
 
 
 def stopped_at(point: int | None, change: str, folder: Path, devices: MemoryDevices) -> int:
     """Run the change up to a point; returns the number of points."""
-    begin, act = CHANGES[change]
+    is_held, act = CHANGES[change]
     lease_manager = LeaseManager(devices, folder, "boot", lambda: 0.0)
     lease_manager.recover()
-    begin(lease_manager)
+    if is_held:
+        hold(lease_manager, 200.0)
     points = Points(point)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("open", "fsync"):
@@ -100,31 +80,12 @@ def stopped_at(point: int | None, change: str, folder: Path, devices: MemoryDevi
     return points.passed
 
 
-def count_points(change: str, folder: Path) -> int:
-    return stopped_at(None, change, folder, MemoryDevices(dict(FOUND)))
-
-
 @pytest.mark.parametrize("change", CHANGES)
-def test_after_a_crash_at_any_point_the_next_one_restores_gpus_of_gone_owners(change: str, tmp_path: Path) -> None:
-    points = count_points(change, tmp_path / "counted")
-    assert points >= 16
-    for point in range(points):
-        devices = MemoryDevices(dict(FOUND))
-        folder = tmp_path / str(point)
-        stopped_at(point, change, folder, devices)
-        following = LeaseManager(devices, folder, "boot", lambda: 0.0)
-        following.recover()
-        following.release("a")
-        assert (devices.limits, set(devices.clocks.values()) - {None}) == (FOUND, set()), f"point {point} of {points}"
-        assert following.leases == {}
-        following.close()
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_after_a_crash_at_any_point_the_next_one_holds_all_gpus_of_a_request_or_none(
+def test_after_a_crash_at_any_point_all_gpus_of_a_request_are_held_or_none_and_those_of_gone_owners_restored(
     change: str, tmp_path: Path
 ) -> None:
-    points = count_points(change, tmp_path / "counted")
+    points = stopped_at(None, change, tmp_path / "counted", MemoryDevices(dict(FOUND)))
+    assert points >= 16
     for point in range(points):
         devices = MemoryDevices(dict(FOUND))
         folder = tmp_path / str(point)
@@ -137,6 +98,9 @@ def test_after_a_crash_at_any_point_the_next_one_holds_all_gpus_of_a_request_or_
         if change != "clocks locked":
             wanted = dict.fromkeys(FOUND, held[0]) if held else FOUND
             assert devices.limits == wanted, f"point {point} of {points}"
+        following.release("a")
+        assert (devices.limits, set(devices.clocks.values()) - {None}) == (FOUND, set()), f"point {point} of {points}"
+        assert following.leases == {}
         following.close()
 
 

@@ -160,7 +160,8 @@ def test_subscribers_do_not_count_against_the_connections_of_scrapers(agent: Met
             address = HOSTILE[number // MAX_SUBSCRIBERS_PER_ADDRESS]
             assert stack.enter_context(agent.requested(address, PATH)).status == 200
         with agent.requested(VICTIM, PATH) as response:
-            assert (response.status, response.read()) == (503, b"the limit of 16 subscribers is reached; try again\n")
+            assert (response.status, response.headers["Retry-After"]) == (503, "5")
+            assert response.read() == b"the limit of 16 subscribers is reached; try again\n"
 
         def active_connections() -> float:
             return scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections"][0][1]

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.pushed import running_operator
-from support.agents.scraping import scraped
-from support.free_ports import free_port
-from support.reporting.json_web_token import json_web_token
-from wattloop.gpus.agent import AgentConnection, AgentRequestError
+from support.agents.pushed import push_settings, running_operator
+from support.agents.scraping import metered_agent
+from wattloop.gpus.agent import AgentRequestError
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer, Range
 from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_agent import refusals
@@ -26,6 +24,8 @@ POWER = GpuSetting.POWER_LIMIT
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0), graphics_clock_megahertz=(600.0, 1300.0))
 TEAM = GpuBounds("team", namespaces=("vision", "speech"), power_limit_watts=(200.0, MAX_LIMIT_WATTS))
 BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
+# It admits namespaces, and bounds nothing.
+CLOSED = GpuBounds("closed", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIMIT_WATTS))
 NODE = PolicyLimits((FLEET, TEAM, BIG))
 
 
@@ -151,29 +151,23 @@ def test_the_cache_stays_bounded_over_thousands_of_namespaces() -> None:
     assert len(limits._cache) <= 256
 
 
-A100, H200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200"
 PRODUCTS = {"GPU-a": A100, "GPU-h": H200}
 HALF_A_MINUTE = 30.0
 
 
-def lease(uuid: str = "GPU-a", setting: str = "power_limit", held: float | None = 300.0) -> dict[str, Any]:
+def lease(uuid: str = "GPU-a", setting: str = "power_limit", held: float | None = 400.0) -> dict[str, Any]:
     return {"uuid": uuid, "setting": setting, "found": 400.0, "held": held, "owner": "pod:1", "releasing": False}
-
-
-FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 250.0), graphics_clock_megahertz=(600.0, 1000.0))
-BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
-TEAM = GpuBounds("team", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIMIT_WATTS))
 
 
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
-        (lease(held=250.0), ""),
+        (lease(held=350.0), ""),
         (lease(held=150.0), ""),
-        (lease(held=250.1), "250.1 watts: GPUPowerPolicy fleet allows 150 to 250 watts"),
-        (lease(held=149.0), "149 watts: GPUPowerPolicy fleet allows 150 to 250 watts"),
+        (lease(held=350.1), "350.1 watts: GPUPowerPolicy fleet allows 150 to 350 watts"),
+        (lease(held=149.0), "149 watts: GPUPowerPolicy fleet allows 150 to 350 watts"),
         (lease(held=None), ""),
-        (lease(setting="graphics_clock", held=1410.0), "1410 megahertz: GPUPowerPolicy fleet allows 600 to 1000"),
+        (lease(setting="graphics_clock", held=1410.0), "1410 megahertz: GPUPowerPolicy fleet allows 600 to 1300"),
         (lease(setting="memory_clock", held=1593.0), ""),
         (lease("GPU-h", "memory_clock", 1593.0), "1593 megahertz: GPUPowerPolicy big allows 2000 to 2500 megahertz"),
         (lease("GPU-new", "memory_clock", 1593.0), ""),
@@ -182,7 +176,7 @@ TEAM = GpuBounds("team", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIM
 def test_a_lease_violates_the_ranges_of_its_product_whatever_the_namespaces(
     held: dict[str, Any], expected: str
 ) -> None:
-    found = policy_violations([held], PolicyLimits((FLEET, BIG, TEAM)), PRODUCTS)
+    found = policy_violations([held], PolicyLimits((FLEET, BIG, CLOSED)), PRODUCTS)
     assert list(found) == ([(held["uuid"], held["setting"])] if expected else [])
     assert all(text.startswith(expected) for text in found.values())
 
@@ -221,25 +215,14 @@ def test_a_tightened_policy_leaves_held_limits_reports_them_and_bounds_the_next_
         bounds = (GpuBounds("rack", power_limit_watts=policy[0]),)
         return 200, json.dumps(NodeAnswer(bounds=bounds).to_json()).encode()
 
-    token = agent_fixture.folder / "token"
-    token.write_text(json_web_token("agent"))
-    metrics = f"127.0.0.1:{free_port()}"
+    first, second = agent_fixture.uuids[:2]
     with running_operator(answer) as operator:
+        with metered_agent(agent_fixture, **push_settings(agent_fixture.folder, operator)) as agent:
+            connection = agent.connection
 
-        def violations() -> dict[str, float]:
-            return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_policy_violation"]}
+            def violations() -> dict[str, float]:
+                return agent.by_uuid("wattloop_gpu_policy_violation")
 
-        first, second = agent_fixture.uuids[:2]
-        with (
-            agent_fixture.running(
-                metrics_bind=metrics,
-                push_url=operator.url,
-                push_token_file=str(token),
-                push_interval=0.1,
-                node_name="node",
-            ),
-            AgentConnection(agent_fixture.socket) as connection,
-        ):
             connection.hold_limit([first], 300)
             connection.hold_limit([second], 200)
             until(lambda: violations() == {first: 0, second: 0}, "neither violates a policy", HALF_A_MINUTE)

@@ -8,7 +8,7 @@ from http.client import HTTPResponse
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from support.agents.agent_fixture import AgentFixture
 from support.free_ports import free_port
@@ -16,7 +16,7 @@ from wattloop.commands.settings import Address
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS, MAX_SUBSCRIBERS_PER_ADDRESS, EnergyEvents
+from wattloop_agent.telemetry.energy_events import EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
 
@@ -34,17 +34,15 @@ def ledger() -> Ledger:
 
 @pytest.fixture
 def address(ledger: Ledger) -> Iterator[Address]:
-    registry = CollectorRegistry()
-    Counter("wattloop_something", "A counter.", registry=registry).inc()
     address = Address("127.0.0.1", free_port())
-    stop = serve(address, registry, EnergyEvents(ledger))
+    stop = serve(address, CollectorRegistry(), EnergyEvents(ledger))
     yield address
     stop()
 
 
 @contextlib.contextmanager
-def requested(address: Address, target: str, source: str = "127.0.0.1", **headers: str) -> Iterator[HTTPResponse]:
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=60, source_address=(source, 0))
+def requested(address: Address, target: str, **headers: str) -> Iterator[HTTPResponse]:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=60)
     connection.request("GET", target, headers=headers)
     with contextlib.closing(connection), connection.getresponse() as response:
         yield response
@@ -89,11 +87,6 @@ def test_a_client_that_reconnects_has_missed_nothing(address: Address, ledger: L
         assert energy(response)["gpus"][0]["energy_millijoules"] == 900_000
 
 
-def test_the_same_port_serves_metrics(address: Address) -> None:
-    with requested(address, "/metrics") as response:
-        assert b"wattloop_something_total 1.0" in response.read()
-
-
 def test_an_unknown_path_is_answered_with_the_known_ones(address: Address) -> None:
     with requested(address, "/v1/energy/event") as response:
         assert (response.status, response.read()) == (
@@ -107,22 +100,6 @@ def test_an_invalid_interval_is_rejected(address: Address, interval: str) -> Non
     with requested(address, f"/v1/energy/events?interval_seconds={interval}") as response:
         assert response.status == 400
         assert f"interval_seconds: found '{interval}', expected a number from 1 to 60" in response.read().decode()
-
-
-def test_the_number_of_subscribers_is_limited(ledger: Ledger) -> None:
-    events = EnergyEvents(ledger)
-    address = Address("127.0.0.1", free_port())
-    stop = serve(address, CollectorRegistry(), events)
-    with contextlib.ExitStack() as stack:
-        for number in range(MAX_SUBSCRIBERS):
-            source = f"127.0.1.{1 + number // MAX_SUBSCRIBERS_PER_ADDRESS}"
-            event(stack.enter_context(requested(address, "/v1/energy/events", source)))
-        assert events.subscribers == MAX_SUBSCRIBERS
-        rejected = stack.enter_context(requested(address, "/v1/energy/events"))
-        assert (rejected.status, rejected.headers["Retry-After"]) == (503, "5")
-        with requested(address, "/metrics") as response:
-            assert response.status == 200
-        stop()
 
 
 def test_an_address_in_use_is_reported(address: Address, ledger: Ledger) -> None:

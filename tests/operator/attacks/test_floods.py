@@ -148,9 +148,7 @@ def test_connections_without_a_tls_handshake_keep_no_other_address_out(
 ) -> None:
     authority = CertificateAuthority()
     pair = authority.server(["127.0.0.1"], ["reports.example"])
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.private_key)
-    with flooded(monkeypatch, ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")) as served:
+    with flooded(monkeypatch, ServingCertificate(*pair.write(tmp_path))) as served:
         served.tls = ssl.create_default_context(cadata=authority.certificate.decode())
         hostile = [served.connect(HOSTILE[0]) for _ in range(5 * LIMIT)]
         assert served.get("short") == "answered"

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -123,11 +122,7 @@ def test_what_too_many_requests_refuse_is_repeated_after_the_time_that_the_serve
 
 def test_a_certificate_that_is_not_trusted_is_named_with_the_remedy(tmp_path: Path) -> None:
     serving = CertificateAuthority().server(["127.0.0.1"], ["localhost"])
-    chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    chain.write_bytes(serving.certificate)
-    key.write_bytes(serving.private_key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain, key)
+    context = serving.serving_context(tmp_path)
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever, args=(0.01,))

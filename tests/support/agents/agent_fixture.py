@@ -56,6 +56,15 @@ class AgentFixture:
         """The environment with these settings of the agent."""
         return self.environment | {f"WATTLOOP_AGENT_{name.upper()}": str(value) for name, value in settings.items()}
 
+    @property
+    def node_settings(self) -> dict[str, object]:
+        """The settings of an agent whose callers are pods of a node."""
+        return {
+            "identity": "pod",
+            "kubelet_socket": self.folder / "kubelet.sock",
+            "pod_logs": self.folder / "logs",
+        }
+
     def start(self, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start an agent, which serves when this returns."""
         return start_agent(self.socket, self.state, environment=environment or self.environment, log=self.log)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,9 +126,7 @@ def made_cgroups(hierarchy: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def running_node(
-    agent_fixture: AgentFixture, version: str, environment: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
+def running_node(agent_fixture: AgentFixture, version: str, **settings: object) -> Iterator[Cluster]:
     """Run an agent in node mode, with a policy that admits the namespace default alone.
 
     Args:
@@ -142,14 +140,7 @@ def running_node(
         (agent_fixture.state / "monitor").mkdir(parents=True)
         policy = {"policy": "one-team", "namespaces": ["default"]}
         (agent_fixture.state / "monitor" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
-        variables = {
-            **agent_fixture.environment,
-            "WATTLOOP_AGENT_IDENTITY": "pod",
-            "WATTLOOP_AGENT_KUBELET_SOCKET": str(agent_fixture.folder / "kubelet.sock"),
-            "WATTLOOP_AGENT_POD_LOGS": str(agent_fixture.folder / "logs"),
-            **(environment or {}),
-        }
-        with agent_fixture.running(variables):
+        with agent_fixture.running(**agent_fixture.node_settings, **settings):
             cluster = Cluster(agent_fixture, kubelet, root)
             yield cluster
             for pod in cluster.pods:

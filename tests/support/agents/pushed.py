@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from support.reporting.json_web_token import json_web_token
 from wattloop.wire.node_energy import GpuBounds, NodeGpu, PodGpuUsage
 
 USAGE = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
@@ -63,6 +65,15 @@ class OperatorStandIn:
     reports: list[dict[str, Any]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
+
+
+def push_settings(folder: Path, operator: OperatorStandIn, trusted: bytes = b"") -> dict[str, object]:
+    """The settings of an agent that reports to this operator ten times a second, and trusts a certificate."""
+    token, certificates = folder / "token", folder / "ca.crt"
+    token.write_text(json_web_token("agent"))
+    certificates.write_bytes(trusted)
+    reports = {"push_url": operator.url, "push_token_file": token, "push_interval": 0.1, "node_name": "node-1"}
+    return reports | ({"push_ca_file": certificates} if trusted else {})
 
 
 def accepting(_: dict[str, Any]) -> tuple[int, bytes]:

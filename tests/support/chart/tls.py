@@ -6,6 +6,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from support.control_plane.certificates import KeyPair
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -26,10 +28,7 @@ class Certificates:
 
 def handshake(certificates: Certificates, host: str, folder: Path) -> str:
     """How a client of a host name is greeted that trusts what pods trust: welcome, or why not."""
-    (folder / "tls.crt").write_bytes(certificates.served)
-    (folder / "tls.key").write_bytes(certificates.key)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    serving = KeyPair(certificates.served, certificates.key).serving_context(folder)
     trusting = ssl.create_default_context(cadata=certificates.trusted_by_pods.decode())
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does by default since 3.13
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()

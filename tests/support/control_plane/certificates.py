@@ -2,8 +2,10 @@
 
 import datetime
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,6 +21,19 @@ class KeyPair:
 
     certificate: bytes
     private_key: bytes
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write both into a folder, as tls.crt and tls.key."""
+        files = folder / "tls.crt", folder / "tls.key"
+        for file, content in zip(files, (self.certificate, self.private_key), strict=True):
+            file.write_bytes(content)
+        return files
+
+    def serving_context(self, folder: Path) -> ssl.SSLContext:
+        """The TLS context of a server with this certificate, which is written into the folder."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.write(folder))
+        return context
 
 
 def private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -214,8 +214,7 @@ def write_certificate(folder: Path, authority: CertificateAuthority) -> None:
     """Write the certificate of a server of this machine."""
     pair = authority.server(["127.0.0.1"], ["controller"])
     folder.mkdir(parents=True)
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    (folder / "tls.key").write_bytes(pair.private_key)
+    pair.write(folder)
 
 
 def at_port(configuration: dict[str, Any], controller: KindController, port: int, authority: bytes) -> dict[str, Any]:

@@ -4,7 +4,6 @@ It serves the lines that a test writes, with times, and follows a log until the 
 """
 
 import datetime
-import ssl
 import tempfile
 import threading
 import urllib.parse
@@ -46,10 +45,8 @@ class LogServer:
         self._server = ThreadingHTTPServer((ADDRESS, 0), Handler)
         self._server.daemon_threads = True
         pair = CertificateAuthority().server([ADDRESS], ["localhost"])
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with tempfile.NamedTemporaryFile() as file:
-            Path(file.name).write_bytes(pair.certificate + pair.private_key)
-            context.load_cert_chain(file.name)
+        with tempfile.TemporaryDirectory() as folder:
+            context = pair.serving_context(Path(folder))
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()

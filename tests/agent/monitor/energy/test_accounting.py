@@ -1,23 +1,23 @@
 """Energy per pod over kills of the monitor: a real monitor, simulated GPUs, a kubelet that lists their pods."""
 
 import json
-import urllib.request
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
+from support.agents.scraping import Scraped, scraped
 from support.free_ports import free_port
 from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
-
-Labels = dict[str, str]
 
 
 @dataclass
@@ -27,35 +27,25 @@ class Node:
     agent_fixture: AgentFixture
     kubelet: KubeletServer
     address: str
-    uids: dict[str, str] = field(default_factory=dict)
 
     @property
-    def environment(self) -> dict[str, str]:
-        folder = self.agent_fixture.folder
-        return {
-            **self.agent_fixture.environment,
-            "WATTLOOP_AGENT_IDENTITY": "pod",
-            "WATTLOOP_AGENT_KUBELET_SOCKET": str(folder / "kubelet.sock"),
-            "WATTLOOP_AGENT_POD_LOGS": str(folder / "logs"),
-            "WATTLOOP_AGENT_METRICS_BIND": self.address,
-            "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-            # Simulated time jumps by ten seconds between samples, for which there is no power reading.
-            "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
-            "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(folder / "ledger"),
-        }
+    def file(self) -> Path:
+        return self.agent_fixture.state / "monitor" / "energy.json"
+
+    def running(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        # Simulated time jumps by ten seconds between samples, for which there is no power reading.
+        readings = {"metrics_bind": self.address, "sample_interval": 0.05, "counter_interval": 0}
+        return self.agent_fixture.running(**self.agent_fixture.node_settings, **readings)
 
     def begin(self, name: str, ids: list[str]) -> None:
-        uid = self.uids[name] = str(uuid.uuid4())
-        (self.agent_fixture.folder / "logs" / f"default_{name}_{uid}").mkdir()
+        (self.agent_fixture.folder / "logs" / f"default_{name}_{uuid.uuid4()}").mkdir()
         self.kubelet.pods["default", name] = ids
 
     def end(self, name: str) -> None:
         del self.kubelet.pods["default", name]
 
-    def scraped(self) -> dict[str, list[tuple[Labels, float]]]:
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=60) as answer:
-            families = list(text_string_to_metric_families(answer.read().decode()))
-        return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
+    def scraped(self) -> Scraped:
+        return scraped(self.address)
 
     def joules(self, name: str) -> list[float]:
         """Energy of a running pod, by GPU."""
@@ -67,16 +57,17 @@ class Node:
         (labels,) = [labels for labels, _ in self.scraped()["wattloop_pod_gpu_energy_joules"] if labels["pod"] == name]
         return labels["shared"]
 
+    def accounted(self) -> dict[str, float]:
+        """Energy by GPU."""
+        return {labels["UUID"]: value for labels, value in self.scraped()["wattloop_gpu_energy_accounted_joules"]}
+
     def ledger(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.agent_fixture.folder / "ledger" / "energy.json").read_text())[
-            "ledger"
-        ]
+        content: dict[str, Any] = json.loads(self.file.read_text())["ledger"]
         return content
 
     def intervals(self) -> dict[str, dict[str, Any]]:
         """The intervals of the ledger on disk, by pod."""
-        path = self.agent_fixture.folder / "ledger" / "energy.json"
-        return {interval["pod"]: interval for interval in self.ledger()["intervals"]} if path.exists() else {}
+        return {interval["pod"]: interval for interval in self.ledger()["intervals"]} if self.file.exists() else {}
 
 
 @pytest.fixture
@@ -100,15 +91,11 @@ def counters(agent_fixture: AgentFixture) -> list[int]:
     return [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]
 
 
-def running(node: Node) -> Any:
-    return node.agent_fixture.running(node.environment)
-
-
 def test_metrics_have_energy_by_pod_and_gpu_of_running_pods_only(node: Node) -> None:
     agent_fixture = node.agent_fixture
     node.begin("trainer", agent_fixture.uuids[:1])
     node.begin("sharer", [f"{agent_fixture.uuids[2]}::0"])
-    with running(node):
+    with node.running():
         wait_for(lambda: len(node.joules("trainer")) == len(node.joules("sharer")) == 1, "the pods are known")
         samples = node.scraped()["wattloop_pod_gpu_energy_joules"]
         assert {labels["pod"]: labels["shared"] for labels, _ in samples} == {"trainer": "false", "sharer": "true"}
@@ -121,8 +108,7 @@ def test_metrics_have_energy_by_pod_and_gpu_of_running_pods_only(node: Node) -> 
         assert (labels["namespace"], labels["container"], labels["UUID"]) == ("default", "main", agent_fixture.uuids[0])
         assert labels["modelName"] == "NVIDIA A100-SXM4-80GB"
         wait_for(lambda: node.shared("trainer") == "true", "it is seen that a process of no pod works on its GPU")
-        accounted = {labels["UUID"]: value for labels, value in node.scraped()["wattloop_gpu_energy_accounted_joules"]}
-        assert used <= node.joules("trainer")[0] <= accounted[agent_fixture.uuids[0]]
+        assert used <= node.joules("trainer")[0] <= node.accounted()[agent_fixture.uuids[0]]
         node.end("trainer")
         wait_for(lambda: node.joules("trainer") == [], "the ended pod has no series")
         wait_for(lambda: node.intervals()["trainer"]["ended"], "its energy stays in the ledger")
@@ -132,7 +118,7 @@ def test_a_monitor_that_is_killed_and_restarted_loses_no_energy(node: Node) -> N
     agent_fixture = node.agent_fixture
     node.begin("trainer", agent_fixture.uuids[:1])
     node.begin("other", agent_fixture.uuids[1:2])
-    with running(node) as process:
+    with node.running() as process:
         wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         before = counters(agent_fixture)
         agent_fixture.gpus.occupy([0, 1], work=3120.0, intensity=1.0)
@@ -143,7 +129,7 @@ def test_a_monitor_that_is_killed_and_restarted_loses_no_energy(node: Node) -> N
     agent_fixture.gpus.occupy([0, 1], work=31200.0, intensity=1.0)
     node.end("other")
     used = [after - start for start, after in zip(before, counters(agent_fixture), strict=True)]
-    with running(node):
+    with node.running():
         wait_for(lambda: node.joules("trainer")[0] >= used[0] / 1000, "the trainer has all of the energy")
         wait_for(lambda: node.intervals()["other"]["ended"], "the other pod has ended")
         assert node.ledger()["id"] == identity
@@ -157,10 +143,8 @@ def test_a_monitor_that_is_killed_and_restarted_loses_no_energy(node: Node) -> N
 @pytest.mark.exhaustive
 def test_a_monitor_killed_right_after_its_first_sampling_loses_no_energy(node: Node) -> None:
     agent_fixture = node.agent_fixture
-    path = agent_fixture.folder / "ledger" / "energy.json"
-
-    with running(node) as process:
-        until(path.exists, "the first sampling is written")
+    with node.running() as process:
+        until(node.file.exists, "the first sampling is written")
         identity = node.ledger()["id"]
         assert [account["uuid"] for account in node.ledger()["accounts"]] == agent_fixture.uuids
         before = counters(agent_fixture)
@@ -168,12 +152,8 @@ def test_a_monitor_killed_right_after_its_first_sampling_loses_no_energy(node: N
         process.wait()
     agent_fixture.gpus.occupy([0, 1, 2], work=3120.0, intensity=1.0)
     used = sum(counters(agent_fixture)) - sum(before)
-
-    def accounted() -> float:
-        return sum(value for _, value in node.scraped()["wattloop_gpu_energy_accounted_joules"])
-
-    with running(node):
-        wait_for(lambda: accounted() >= used / 1000, "the energy without a monitor is accounted for")
+    with node.running():
+        wait_for(lambda: sum(node.accounted().values()) >= used / 1000, "the energy without a monitor is accounted for")
         assert node.ledger()["id"] == identity
 
 
@@ -182,8 +162,7 @@ def test_a_counter_reset_and_a_driver_restart_lose_no_energy(node: Node) -> None
     node.begin("trainer", agent_fixture.uuids[:1])
 
     def accounted() -> float:
-        samples = node.scraped()["wattloop_gpu_energy_accounted_joules"]
-        return next(value for labels, value in samples if labels["UUID"] == agent_fixture.uuids[0])
+        return node.accounted()[agent_fixture.uuids[0]]
 
     def worked() -> int:
         begin = counters(agent_fixture)[0]
@@ -196,7 +175,7 @@ def test_a_counter_reset_and_a_driver_restart_lose_no_energy(node: Node) -> None
         samples = "wattloop_gpu_energy_counter_resets"
         wait_for(lambda: node.scraped()[samples][0][1] == resets, "the reset is detected")
 
-    with running(node):
+    with node.running():
         wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         used = worked()
         reset_after(lambda: agent_fixture.gpus.reset_energy_counter(0), used, resets=1)
@@ -215,7 +194,7 @@ def test_a_driver_restart_without_a_monitor_loses_no_energy_although_the_counter
     agent_fixture = node.agent_fixture
     agent_fixture.gpus.restart_driver()
     node.begin("trainer", agent_fixture.uuids[:1])
-    with running(node) as process:
+    with node.running() as process:
         wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         begin = counters(agent_fixture)[0]
         agent_fixture.gpus.occupy(0, work=3120.0, intensity=1.0)
@@ -227,6 +206,6 @@ def test_a_driver_restart_without_a_monitor_loses_no_energy_although_the_counter
     agent_fixture.gpus.occupy(0, work=31200.0, intensity=1.0)
     used += counters(agent_fixture)[0]
     assert counters(agent_fixture)[0] > before, "the counter alone does not show the restart"
-    with running(node):
+    with node.running():
         wait_for(lambda: node.joules("trainer")[0] >= used / 1000, "the trainer has all of the energy")
         assert [value for _, value in node.scraped()["wattloop_gpu_energy_counter_resets"]] == [1, 1, 1]

@@ -191,10 +191,8 @@ def test_the_token_is_read_for_each_report(token: Path) -> None:
 def test_the_certificate_authority_is_read_for_each_report(tmp_path: Path, token: Path) -> None:
     authority, trusted = CertificateAuthority(), tmp_path / "ca.crt"
     pair = authority.server(["127.0.0.1"], ["operator.example"])
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.private_key)
     trusted.write_bytes(CertificateAuthority().certificate)
-    certificate = ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    certificate = ServingCertificate(*pair.write(tmp_path))
     with running_node_api(tmp_path, certificate=certificate) as operator:
         pusher = Pusher(NodeReportApi(operator.url, token, trusted), NODE, MemoryLedger(), MemoryBounds(), 5.0)
         pusher.push()
