@@ -18,15 +18,21 @@ from wattloop_agent.monitor.connection_slots import allowed_connections
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.gpu_users import GpuUsers, ListedGpus
+from wattloop_agent.monitor.identity import ProcessAuthenticator
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog, WatchedTask
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.ordered_limits import OrderedLimits
 from wattloop_agent.monitor.policy_limits import BoundsFile, PolicyViolations
-from wattloop_agent.monitor.power_controller_link import Connector, PowerControllerLink, SocketConnector
-from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
-from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
+from wattloop_agent.monitor.power_controller_link import (
+    LINKS,
+    Connector,
+    PowerControllerLink,
+    PowerControllerSupervisor,
+    SocketConnector,
+    SupervisorConnector,
+)
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import RequestError

@@ -26,8 +26,7 @@ from wattloop_agent.durable_file import boot_id
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop
-from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
+from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop, PowerControllerVerbs
 from wattloop_agent.refusals import RequestError
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 

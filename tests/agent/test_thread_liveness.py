@@ -15,8 +15,7 @@ from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop.threads import WatchedThread
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.telemetry.energy_events import EnergyEvents
-from wattloop_agent.telemetry.serving import serve
+from wattloop_agent.telemetry.serving import EnergyEvents, serve
 
 # docs/internals/threads.md says what an exception in each of them does.
 THREADS = ["owners", "nvml", "push", "metrics"]

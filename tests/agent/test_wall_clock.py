@@ -25,7 +25,7 @@ GOES_BY_THE_WALL_CLOCK = {
     # Whether a container's log, whose file has the time of the wall clock, is of this boot. After a jump forward it
     # looks older, and the holders of the node's GPUs are not known for longer.
     "agent/wattloop_agent/monitor/pods/pod_authenticator.py": {"time.time"},
-    "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
+    "agent/wattloop_agent/telemetry/serving.py": {"time.time"},
     # The column start_time of the log, as in Zeus.
     "client/wattloop/compat/zeus_windows.py": {"time.time"},
 }

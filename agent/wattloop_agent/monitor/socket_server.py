@@ -16,12 +16,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 from wattloop_agent.json_lines import decoded_request, number
-from wattloop_agent.monitor.caller_connection import CallerConnection, PartialRequests
+from wattloop_agent.monitor.caller_connection import (
+    CallerConnection,
+    ChangeRates,
+    PartialRequests,
+    is_unanswered,
+    newest_request,
+)
 from wattloop_agent.monitor.connection_slots import MAX_CONNECTIONS, ConnectionSlot, ConnectionSlots, KeyedLocks
 from wattloop_agent.monitor.identity import Authenticator, Peer, SocketCaller
 from wattloop_agent.monitor.loop_watchdog import WatchedTask
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
-from wattloop_agent.monitor.unanswered_requests import ChangeRates, is_unanswered, newest_request
 from wattloop_agent.refusals import Reason, RequestError, error_answer
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The power controller's event loop: the monitor's connections, heartbeats and signals.
+"""The power controller's event loop: the monitor's connections, requests and heartbeats, and signals.
 
 One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts as a heartbeat; the
 monitor's thread that checks the owners sends it. Without one for the heartbeat timeout, owners are no longer checked,
@@ -10,23 +10,125 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import logging
+import math
 import selectors
 import signal
 import socket
 import struct
 import time
+from collections.abc import Callable, Mapping
 
 from wattloop import interruption
-from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded, request_too_long
-from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
-from wattloop_agent.refusals import RequestError, error_answer
+from wattloop_agent.gpu_setting import CLOCKS, AllowedRange, GpuSetting
+from wattloop_agent.json_lines import (
+    REQUEST_LIMIT_BYTES,
+    decoded_request,
+    encoded,
+    gpus_in_request,
+    number,
+    request_too_long,
+    string,
+)
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
+from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
+from wattloop_agent.refusals import Reason, RequestError, error_answer
 
 logger = logging.getLogger(__name__)
 
 # A monitor has two, and its successor connects before the old ones have ended.
 MAX_CONNECTIONS = 8
 TICK_SECONDS = 0.5
+NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
+SETTINGS = {setting.value: setting for setting in GpuSetting}
+
+
+class PowerControllerVerbs:
+    """Answers the monitor's requests; the clock is CLOCK_BOOTTIME, in seconds."""
+
+    def __init__(self, lease_manager: LeaseManager, clock: Callable[[], float]) -> None:
+        self._lease_manager = lease_manager
+        self._clock = clock
+
+    def answer(self, request: Mapping[str, object]) -> object:
+        """The result of one request; `RequestError` has the reason of a refusal."""
+        match request["verb"]:
+            case "hold_limit":
+                return self._hold(request, GpuSetting.POWER_LIMIT, number(request, "watts"))
+            case "hold_clocks":
+                return self._hold(request, _clock_setting(request), number(request, "megahertz"))
+            case "release":
+                owner = string(request, "owner") if "owner" in request else None
+                gpus = gpus_in_request(request) if "gpus" in request else None
+                released = self._lease_manager.release(owner, gpus, _released_setting(request))
+                return [{"uuid": gpu, "setting": setting} for gpu, setting in released]
+            case "list" | "heartbeat":
+                return self._list()
+            case verb:
+                raise RequestError(Reason.BAD_REQUEST, f"unknown verb {verb!r:.60}; there are {', '.join(NAMES)}")
+
+    def _hold(self, request: Mapping[str, object], setting: GpuSetting, value: float) -> list[dict[str, object]]:
+        expires = None
+        if request.get("for_seconds") is not None:
+            seconds = number(request, "for_seconds")
+            if seconds <= 0:
+                raise RequestError(Reason.BAD_REQUEST, f'found "for_seconds" {seconds:g}, expected a positive number')
+            expires = self._clock() + seconds
+        hold = HoldRequest(
+            gpus_in_request(request), setting, value, string(request, "owner"), expires, _within(request)
+        )
+        return [_record(held) for held in self._lease_manager.hold(hold)]
+
+    def _list(self) -> dict[str, object]:
+        return {
+            "state": self._lease_manager.state,
+            "warning": self._lease_manager.warning,
+            "bounds": {setting: _bounds(bounds) for setting, bounds in self._lease_manager.bounds.items()},
+            "leases": [
+                {
+                    "uuid": lease.gpu,
+                    "setting": lease.setting,
+                    "found": lease.found,
+                    "held": lease.held,
+                    "owner": lease.owner,
+                    "releasing": lease.releasing,
+                }
+                for lease in self._lease_manager.leases.values()
+            ],
+        }
+
+
+def _clock_setting(request: Mapping[str, object]) -> GpuSetting:
+    domain = request.get("domain", "graphics")
+    if not isinstance(domain, str) or domain not in CLOCKS:
+        raise RequestError(Reason.BAD_REQUEST, f'found "domain" {domain!r:.60}, expected "graphics" or "memory"')
+    return CLOCKS[domain]
+
+
+def _released_setting(request: Mapping[str, object]) -> GpuSetting | None:
+    if request.get("setting") is None:
+        return None
+    name = string(request, "setting")
+    if name not in SETTINGS:
+        expected = ", ".join(SETTINGS)
+        raise RequestError(Reason.BAD_REQUEST, f'found "setting" {name!r:.60}, expected one of {expected}')
+    return SETTINGS[name]
+
+
+def _within(request: Mapping[str, object]) -> AllowedRange | None:
+    minimum, maximum = (None if request.get(name) is None else number(request, name) for name in ("minimum", "maximum"))
+    if minimum is None and maximum is None:
+        return None
+    return AllowedRange(-math.inf if minimum is None else minimum, math.inf if maximum is None else maximum)
+
+
+def _bounds(bounds: AllowedRange) -> list[float | None]:
+    """The minimum and the maximum; None: the device's own."""
+    return [bound if math.isfinite(bound) else None for bound in (bounds.minimum, bounds.maximum)]
+
+
+def _record(held: HeldLease) -> dict[str, object]:
+    lease = held.lease
+    return {"uuid": lease.gpu, "found": lease.found, "held": lease.held, "enforced": held.enforced}
 
 
 class PowerControllerLoop:
@@ -82,8 +184,8 @@ class PowerControllerLoop:
             end.setblocking(False)
         self._selector.register(wake_receiver, selectors.EVENT_READ, lambda _: self._receive_signals(wake_receiver))
         before = signal.set_wakeup_fd(wake_sender.fileno())
-        for number in (*ending_signals(), signal.SIGUSR2):
-            signal.signal(number, lambda *_: None)
+        for each in (*ending_signals(), signal.SIGUSR2):
+            signal.signal(each, lambda *_: None)
         if interruption.requested():
             self._end_by("a signal before it served")
         try:
@@ -131,7 +233,7 @@ class PowerControllerLoop:
     def _receive_signals(self, wake_receiver: socket.socket) -> None:
         numbers = wake_receiver.recv(64)
         self._handing_over = signal.SIGUSR2 in numbers
-        self._end_by(", ".join(signal.Signals(number).name for number in numbers))
+        self._end_by(", ".join(signal.Signals(each).name for each in numbers))
 
     def _end_by(self, reason: str) -> None:
         self._ending = reason

@@ -27,8 +27,7 @@ from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.lease_decisions import TOLERANCE_WATTS
 from wattloop_agent.telemetry.bounded_server import CONNECTION_LIMIT, TIMEOUT, ConnectionLimiter
 from wattloop_agent.telemetry.catalogue import CATALOGUE
-from wattloop_agent.telemetry.energy_events import EnergyEvents
-from wattloop_agent.telemetry.serving import serve
+from wattloop_agent.telemetry.serving import EnergyEvents, serve
 
 if TYPE_CHECKING:
     from wattloop_agent.monitor.push.pusher import Pusher

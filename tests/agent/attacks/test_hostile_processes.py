@@ -21,6 +21,7 @@ from support.agents.processes import children_of
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.agent_logs import MAX_LINES
 from wattloop_agent.monitor import caller_connection
+from wattloop_agent.monitor.caller_connection import CHANGES_PER_SECOND, MAX_BURST
 from wattloop_agent.monitor.connection_slots import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_GPU_OWNER,
@@ -28,7 +29,6 @@ from wattloop_agent.monitor.connection_slots import (
     MAX_SUBSCRIPTIONS_PER_OWNER,
     WANTED_DESCRIPTORS,
 )
-from wattloop_agent.monitor.unanswered_requests import CHANGES_PER_SECOND, MAX_BURST
 from wattloop_agent.monitor_main import MAX_STALL_TIMEOUTS
 
 pytestmark = pytest.mark.processes

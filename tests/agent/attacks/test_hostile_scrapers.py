@@ -26,13 +26,13 @@ from wattloop_agent.telemetry.bounded_server import (
     TIMEOUT,
     ConnectionLimiter,
 )
-from wattloop_agent.telemetry.energy_events import (
+from wattloop_agent.telemetry.serving import (
+    EVENTS_PATH,
     MAX_SUBSCRIBERS,
     MAX_SUBSCRIBERS_PER_ADDRESS,
-    PATH,
     EnergyEvents,
+    serve,
 )
-from wattloop_agent.telemetry.serving import serve
 
 HOSTILE = [f"127.0.1.{number}" for number in range(1, 11)]
 VICTIM = "127.0.0.99"
@@ -158,8 +158,8 @@ def test_subscribers_do_not_count_against_the_connections_of_scrapers(agent: Met
     with contextlib.ExitStack() as stack:
         for number in range(MAX_SUBSCRIBERS):
             address = HOSTILE[number // MAX_SUBSCRIBERS_PER_ADDRESS]
-            assert stack.enter_context(agent.requested(address, PATH)).status == 200
-        with agent.requested(VICTIM, PATH) as response:
+            assert stack.enter_context(agent.requested(address, EVENTS_PATH)).status == 200
+        with agent.requested(VICTIM, EVENTS_PATH) as response:
             assert (response.status, response.headers["Retry-After"]) == (503, "5")
             assert response.read() == b"the limit of 16 subscribers is reached; try again\n"
 
@@ -172,9 +172,9 @@ def test_subscribers_do_not_count_against_the_connections_of_scrapers(agent: Met
 def test_one_address_cannot_use_all_subscriptions(agent: MetricsServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS_PER_ADDRESS):
-            assert stack.enter_context(agent.requested(HOSTILE[0], PATH)).status == 200
-        assert stack.enter_context(agent.requested(HOSTILE[0], PATH)).status == 503
-        assert stack.enter_context(agent.requested(VICTIM, PATH)).status == 200
+            assert stack.enter_context(agent.requested(HOSTILE[0], EVENTS_PATH)).status == 200
+        assert stack.enter_context(agent.requested(HOSTILE[0], EVENTS_PATH)).status == 503
+        assert stack.enter_context(agent.requested(VICTIM, EVENTS_PATH)).status == 200
 
 
 def test_accepting_pauses_without_descriptors(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:

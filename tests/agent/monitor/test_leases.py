@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, until
-from wattloop_agent.monitor.identity import Authenticator, no_step
+from wattloop_agent.monitor.identity import Authenticator, ProcessAuthenticator, no_step, owner_name
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator, owner_name
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 
 WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]

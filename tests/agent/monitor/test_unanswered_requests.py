@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.monitor.caller_connection import CallerConnection, PartialRequests
-from wattloop_agent.monitor.unanswered_requests import MAX_REPLACED, ChangeRates, newest_request
+from wattloop_agent.monitor.caller_connection import (
+    MAX_REPLACED,
+    CallerConnection,
+    ChangeRates,
+    PartialRequests,
+    newest_request,
+)
 
 FIRST = {"verb": "hold_clocks", "unanswered": True, "gpus": ["GPU-1"], "megahertz": 900}
 

@@ -14,9 +14,9 @@ from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.energy import recorder as recorder_module
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
+from wattloop_agent.monitor.identity import ProcessAuthenticator
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 
 
 async def run_until(running: Coroutine[Any, Any, None], done: asyncio.Event) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wattloop_agent.monitor import watched_process
-from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
+from wattloop_agent.monitor.identity import ProcessAuthenticator
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.refusals import Reason, RequestError
 

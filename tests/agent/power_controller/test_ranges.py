@@ -11,7 +11,7 @@ from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
+from wattloop_agent.power_controller.power_controller_loop import PowerControllerVerbs
 from wattloop_agent.refusals import Reason, RequestError
 
 GPU = "GPU-0"

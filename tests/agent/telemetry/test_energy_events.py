@@ -16,8 +16,7 @@ from wattloop.commands.settings import Address
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.telemetry.energy_events import EnergyEvents
-from wattloop_agent.telemetry.serving import serve
+from wattloop_agent.telemetry.serving import EnergyEvents, serve
 
 
 def sample(second: int) -> GpuReading:

@@ -13,8 +13,8 @@ from typing import Protocol
 from support.agent_stress.agent_model import Identity
 from support.agent_stress.caller_processes import CallerProcess
 from wattloop_agent.monitor.gpu_meter import Meter
+from wattloop_agent.monitor.identity import ProcessAuthenticator
 from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator
-from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 
 AgentAuthenticator = ProcessAuthenticator | PodAuthenticator
 

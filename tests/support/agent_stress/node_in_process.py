@@ -23,7 +23,7 @@ from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
+from wattloop_agent.power_controller.power_controller_loop import PowerControllerVerbs
 from wattloop_agent.refusals import RequestError, error_answer
 from wattloop_agent.unix_socket import listening_socket
 

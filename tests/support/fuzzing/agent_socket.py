@@ -18,16 +18,20 @@ from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from wattloop.gpus.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from wattloop_agent.json_lines import decoded_request
+from wattloop_agent.monitor.caller_connection import is_unanswered
 from wattloop_agent.monitor.connection_slots import allowed_connections
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import SocketCaller, no_step
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
+from wattloop_agent.monitor.power_controller_link import (
+    LINKS,
+    PowerControllerLink,
+    PowerControllerSupervisor,
+    SupervisorConnector,
+)
 from wattloop_agent.monitor.socket_server import SocketServer
-from wattloop_agent.monitor.unanswered_requests import is_unanswered
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import Reason, RequestError
 from wattloop_agent.unix_socket import listening_socket

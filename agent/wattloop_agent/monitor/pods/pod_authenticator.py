@@ -19,8 +19,8 @@ from wattloop_agent.monitor.identity import (
     no_step,
     process_of_peer,
 )
-from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import (
+    GrpcCallError,
     PodDevices,
     PodName,
     devices_by_pod,

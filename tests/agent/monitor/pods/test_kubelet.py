@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.kubelet_server import KubeletServer, listing, serving
-from wattloop_agent.monitor.pods.grpc_call import GrpcCallError, unary_call
 from wattloop_agent.monitor.pods.kubelet import (
     LIST,
+    GrpcCallError,
     PodDevices,
     PodGpus,
     PodName,
@@ -21,6 +21,7 @@ from wattloop_agent.monitor.pods.kubelet import (
     gpus_of,
     names_by_uid,
     needs_names,
+    unary_call,
 )
 
 
