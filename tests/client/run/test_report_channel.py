@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.reporting.report_server import Behaviour, ReportServer, answering
+from support.http_stand_in import Behaviour
+from support.reporting.report_server import ReportServer, answering
 from wattloop.run import report_channel
 from wattloop.run.report_channel import MAX_WAIT_SECONDS, ReportChannel
 from wattloop.wire.training_messages import Answer, Report

@@ -3,7 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Thread
 
@@ -13,6 +13,7 @@ from kubernetes import client
 
 from support.control_plane.certificates import CertificateAuthority
 from support.free_ports import free_port
+from support.http_stand_in import http_server, respond
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api_server import ClusterAddress
 from wattloop_operator.cluster.api_transport import HttpTransport, Request, UnavailableError, retrying
@@ -85,52 +86,31 @@ def test_what_too_many_requests_refuse_is_repeated_after_the_time_that_the_serve
 ) -> None:
     waited: list[float] = []
 
-    class Overloaded(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status = statuses.pop(0)
-            self.send_response(status)
-            if asked:
-                self.send_header("Retry-After", asked)
-            self.end_headers()
-            self.wfile.write(b'{"reason": "TooManyRequests", "message": "slow down"}')
+    def overloaded(request: BaseHTTPRequestHandler) -> None:
+        after = {"Retry_After": asked} if asked else {}
+        respond(request, statuses.pop(0), {"reason": "TooManyRequests", "message": "slow down"}, **after)
 
-        def log_message(self, *_: object) -> None:
-            """Be silent."""
-
-    with HTTPServer(("127.0.0.1", 0), Overloaded) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with http_server(overloaded) as url:
         kubeconfig = tmp_path / "kubeconfig"
-        cluster = {"name": "a", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        cluster = {"name": "a", "cluster": {"server": url}}
         context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
         user = {"name": "a", "user": {}}
         configuration = {"current-context": "a", "clusters": [cluster], "contexts": [context], "users": [user]}
         kubeconfig.write_text(json.dumps(configuration))
-        try:
-            with ClusterAddress(kubeconfig).client(connections=1) as api_client:
-                transport = retrying(HttpTransport(api_client), waited.append)
-                if error is None:
-                    assert transport(Request("GET", "/apis"))["message"] == "slow down"
-                else:
-                    with pytest.raises(UnavailableError, match=error):
-                        transport(Request("GET", "/apis"))
-        finally:
-            server.shutdown()
-            thread.join()
+        with ClusterAddress(kubeconfig).client(connections=1) as api_client:
+            transport = retrying(HttpTransport(api_client), waited.append)
+            if error is None:
+                assert transport(Request("GET", "/apis"))["message"] == "slow down"
+            else:
+                with pytest.raises(UnavailableError, match=error):
+                    transport(Request("GET", "/apis"))
     assert (waited, statuses) == (waits, [])
 
 
 def test_a_certificate_that_is_not_trusted_is_named_with_the_remedy(tmp_path: Path) -> None:
     serving = CertificateAuthority().server(["127.0.0.1"], ["localhost"])
     context = serving.serving_context(tmp_path)
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            with pytest.raises(OperationError, match=r"CERTIFICATE_VERIFY_FAILED.*certificate-authority") as raised:
-                request(f"https://127.0.0.1:{server.server_port}")
-        finally:
-            server.shutdown()
-            thread.join()
+    failed = pytest.raises(OperationError, match=r"CERTIFICATE_VERIFY_FAILED.*certificate-authority")
+    with http_server(lambda _: None, context) as url, failed as raised:
+        request(url)
     assert not isinstance(raised.value, UnavailableError)

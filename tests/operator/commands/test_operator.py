@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
+from support.free_ports import free_port
+from support.http_stand_in import http_server, respond
 from wattloop.commands.main import main
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
@@ -21,29 +23,15 @@ API = "/apis/wattloop.dev/v1alpha1"
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Responses], Path]]:
     """Returns the kubeconfig of a server with these responses; without responses, no server listens."""
-    servers: list[ThreadingHTTPServer] = []
+    stack = ExitStack()
 
     def serve(responses: Responses) -> Path:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                status, body = responses.get(self.path.partition("?")[0], (404, {"message": "not found"}))
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+        def behaviour(request: BaseHTTPRequestHandler) -> None:
+            respond(request, *responses.get(request.path.partition("?")[0], (404, {"message": "not found"})))
 
-            def log_message(self, *_: object) -> None:
-                """Logs nothing."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        if not responses:
-            server.shutdown()
-            server.server_close()
+        url = stack.enter_context(http_server(behaviour)) if responses else f"http://127.0.0.1:{free_port()}"
         path = tmp_path / "kubeconfig"
-        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        cluster = {"name": "c", "cluster": {"server": url}}
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
         path.write_text(
             json.dumps(
@@ -59,10 +47,8 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Responses], Path]]:
         )
         return path
 
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with stack:
+        yield serve
 
 
 @pytest.mark.parametrize(

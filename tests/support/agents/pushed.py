@@ -1,15 +1,15 @@
 """A ledger and a bounds store in memory for the pusher, and operators with faults over real HTTP."""
 
 import contextlib
-import json
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from support.http_stand_in import http_server, json_body, respond
 from support.reporting.json_web_token import json_web_token
 from wattloop.wire.node_energy import GpuBounds, NodeGpu, PodGpuUsage
 
@@ -66,6 +66,14 @@ class OperatorStandIn:
     tokens: list[str] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
 
+    def receive(self, request: BaseHTTPRequestHandler) -> None:
+        """Keep a report, and answer it."""
+        report: Any = json_body(request)
+        self.reports.append({"path": request.path, **report})
+        self.tokens.append(request.headers["Authorization"])
+        respond(request, *self.answer(report))
+        self.arrived.set()
+
 
 def push_settings(folder: Path, operator: OperatorStandIn, trusted: bytes = b"") -> dict[str, object]:
     """The settings of an agent that reports to this operator ten times a second, and trusts a certificate."""
@@ -84,35 +92,5 @@ def accepting(_: dict[str, Any]) -> tuple[int, bytes]:
 def running_operator(answer: Answer = accepting, tls: ssl.SSLContext | None = None) -> Iterator[OperatorStandIn]:
     """Run an operator while the block runs, over HTTPS if it has a TLS context."""
     operator = OperatorStandIn(answer)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            operator.reports.append({"path": self.path, **report})
-            operator.tokens.append(self.headers["Authorization"])
-            status, body = operator.answer(report)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            operator.arrived.set()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: Any) -> None:
-            """Ignore a caller that rejects the certificate."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    operator.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with http_server(operator.receive, tls) as operator.url:
         yield operator
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,12 +1,12 @@
 """A plan service over HTTP that gives every rank one directive, in two phases."""
 
 import contextlib
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
+from support.http_stand_in import http_server, json_body, respond
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 
 # The client's own waits between messages are bounded by this.
@@ -73,28 +73,10 @@ def running_plan_server() -> Iterator[PlanServer]:
     """Serves during the block."""
     server = PlanServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.tokens.add(self.headers["Authorization"])
-            answer = json.dumps(server.answer(self.command, self.path, body)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def behaviour(request: BaseHTTPRequestHandler) -> None:
+        server.tokens.add(request.headers["Authorization"])
+        respond(request, 200, server.answer(request.command, request.path, json_body(request)))
 
-        def do_PUT(self) -> None:
-            self.do_POST()
-
-        def log_message(self, *_: object) -> None:
-            """Suppress the log."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        server.url = f"http://127.0.0.1:{listening.server_port}/v1/namespaces/team/recurrences/gpt-0"
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
+    with http_server(behaviour) as url:
+        server.url = f"{url}/v1/namespaces/team/recurrences/gpt-0"
+        yield server
