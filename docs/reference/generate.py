@@ -1,4 +1,4 @@
-"""Writes commands.md from the parsers of the subcommands, api.md from the API's schemas, metrics.md from the catalogue."""
+"""Writes commands.md from the parsers of the subcommands, api.md from the schemas, metrics.md from the catalogue."""
 
 from __future__ import annotations
 
