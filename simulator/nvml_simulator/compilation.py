@@ -9,8 +9,6 @@ import platform
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -50,29 +48,22 @@ def build_library() -> Path:
     if built:
         return Path(built)
     with resources.as_file(resources.files("nvml_simulator") / "src") as sources:
-        compiler = _compiler()
-        folder = _cache_folder() / _digest(sources, compiler)
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = cache / "wattloop" / "nvml_simulator" / _digest(sources, compiler)
         library = folder / SONAME
         if library.exists():
             return library
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _locked(folder / "lock"):
+            with (folder / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 if not library.exists():
                     _compile(compiler, sources, library)
         except OSError as error:
             message = f"cannot write the simulated NVML library to {folder}: {error}; set XDG_CACHE_HOME to a"
             raise OperationError(f"{message} writable folder") from error
         return library
-
-
-def _cache_folder() -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path.home() / ".cache") / "wattloop" / "nvml_simulator"
-
-
-def _compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -107,9 +98,3 @@ def _compile(compiler: list[str], sources: Path, library: Path) -> None:
             )
         built.replace(library)
 
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

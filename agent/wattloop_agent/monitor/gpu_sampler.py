@@ -179,7 +179,8 @@ class Sampler:
         if uuids is None and self._counters_now:
             self._counters_now = False
             self._counter_due_seconds = {}
-        resting = {uuid for uuid, due in self._counter_due_seconds.items() if now < due - self._early_seconds()}
+        early_seconds = min(self._interval_seconds or 0.0, self._counter_interval_seconds) * EARLY_FRACTION
+        resting = {uuid for uuid, due in self._counter_due_seconds.items() if now < due - early_seconds}
         uncounted = resting - set(subscribed)
         try:
             samples = self._gpus.samples(uuids, uncounted)
@@ -210,9 +211,6 @@ class Sampler:
             self._schedule_counters(now, [each for each in read.values() if each.uuid not in resting or each.problem])
         self._set_problem("")
         return samples
-
-    def _early_seconds(self) -> float:
-        return min(self._interval_seconds or 0.0, self._counter_interval_seconds) * EARLY_FRACTION
 
     def _schedule_counters(self, now: float, read: Sequence[GpuReading]) -> None:
         interval, due = self._counter_interval_seconds, self._counter_due_seconds

@@ -25,6 +25,14 @@ def started(agent_fixture: AgentFixture) -> tuple[subprocess.Popen[bytes], int]:
     return process, power_controller
 
 
+def kill_together(process: subprocess.Popen[bytes], power_controller: int) -> None:
+    """Kill an agent's processes, of which neither sees the other's end."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (power_controller, process.pid):
+            os.kill(pid, number)
+    process.wait()
+
+
 @pytest.mark.parametrize("number", exhaustive_after([signal.SIGKILL, signal.SIGTERM]))
 def test_the_gpus_of_a_dead_owner_are_restored(agent: AgentFixture, number: int) -> None:
     owner = holding_process(agent.socket, 200, agent.uuids)
@@ -72,11 +80,7 @@ def test_a_killed_power_controller_is_replaced_and_living_owners_keep_their_leas
 def test_when_both_are_killed_the_next_agent_restores_every_gpu(agent_fixture: AgentFixture) -> None:
     process, power_controller = started(agent_fixture)
     owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
-    for pid in (power_controller, process.pid):
-        os.kill(pid, signal.SIGSTOP)
-    for pid in (power_controller, process.pid):
-        os.kill(pid, signal.SIGKILL)
-    process.wait()
+    kill_together(process, power_controller)
     owner.kill()
     owner.communicate()
     assert agent_fixture.limits == [200, 200, 200]
@@ -89,11 +93,7 @@ def test_restore_only_restores_what_killed_agents_left(agent_fixture: AgentFixtu
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
-    for pid in (power_controller, process.pid):
-        os.kill(pid, signal.SIGSTOP)
-    for pid in (power_controller, process.pid):
-        os.kill(pid, signal.SIGKILL)
-    process.wait()
+    kill_together(process, power_controller)
     wait_for_end(power_controller)
     command = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(agent_fixture.state)]
     done = subprocess.run(command, env=agent_fixture.environment, capture_output=True, text=True, check=False)

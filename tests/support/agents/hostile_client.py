@@ -44,7 +44,6 @@ class Result:
     """The result that an attack prints."""
 
     opened: int = 0
-    refused_at_once: int = 0
     sent_bytes: int = 0
     answers: int = 0
     errors: Counter[str] = field(default_factory=Counter)

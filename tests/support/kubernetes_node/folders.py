@@ -34,11 +34,6 @@ class NodeFolders:
         return self.folder / "kubelet"
 
     @property
-    def pod_resources_socket(self) -> Path:
-        """The socket that lists the devices of pods."""
-        return self.kubelet_root / "pod-resources" / "kubelet.sock"
-
-    @property
     def pod_logs(self) -> Path:
         """Logs of the containers, a folder a pod."""
         return self.folder / "pod-logs"
