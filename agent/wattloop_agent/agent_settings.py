@@ -131,7 +131,7 @@ SETTINGS = (
     Setting("heartbeat-timeout", seconds(0.5, 600), "4", "how long the two parts wait for each other: without the "
             "monitor the power controller restores every GPU; a power controller that hangs is replaced", "SECONDS"),
     Setting("log-format", one_of("text", "json"), "text", "the format of log lines, text or json", "FORMAT"),
-    Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the lowest level logged", "LEVEL"),
+    Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the lowest level logged", "LEVEL")
 )  # fmt: skip
 
 

@@ -116,8 +116,7 @@ def not_stored(path: Path, error: OSError) -> RequestError:
 def folder_in_use(folder: Path) -> RequestError:
     """Another agent uses the state folder."""
     return RequestError(
-        Reason.STATE_NOT_DURABLE,
-        f"{folder}: another agent uses this state folder; only one agent may run per node",
+        Reason.STATE_NOT_DURABLE, f"{folder}: another agent uses this state folder; only one agent may run per node"
     )
 
 

@@ -12,14 +12,7 @@ Example:
 """
 
 from nvml_simulator.compilation import build_library
-from nvml_simulator.description import (
-    ClockSetting,
-    Description,
-    MigDevice,
-    SimulatedGpu,
-    WorkRecord,
-    device_plugin_ids,
-)
+from nvml_simulator.description import ClockSetting, Description, MigDevice, SimulatedGpu, WorkRecord, device_plugin_ids
 from nvml_simulator.models import Model, ThermalModel, busy_power_and_throughput, model_named, models
 from nvml_simulator.simulated_library import load
 from nvml_simulator.simulated_machine import Machine, clock_seconds, describe, machine, occupy

@@ -97,4 +97,3 @@ def _compile(compiler: list[str], sources: Path, library: Path) -> None:
                 f"{result.stderr.strip()}"
             )
         built.replace(library)
-

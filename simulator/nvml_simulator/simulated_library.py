@@ -120,7 +120,7 @@ _SIGNATURES = {
     "wattloopSimulatorBlocked": (c_int, c_void_p, c_uint, c_uint64),
     "wattloopSimulatorMachineTime": (c_int, c_void_p, c_int, POINTER(c_uint64)),
     "wattloopSimulatorFault": (
-        c_int, c_void_p, c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint64, POINTER(c_uint64),
+        c_int, c_void_p, c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)
     ),
     "wattloopSimulatorClearFault": (None, c_void_p, c_uint64),
     "wattloopSimulatorSetPowerLimit": (c_int, c_void_p, c_uint, c_uint),
@@ -136,7 +136,7 @@ _SIGNATURES = {
     "wattloopSimulatorWorks": (c_uint, c_void_p, c_uint, POINTER(WorkDescription)),
     "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),
     "wattloopSimulatorModel": (c_int, c_uint, POINTER(ModelDescription)),
-    "wattloopSimulatorCurve": (c_int, c_uint, c_uint, c_double, POINTER(c_uint), POINTER(c_uint64)),
+    "wattloopSimulatorCurve": (c_int, c_uint, c_uint, c_double, POINTER(c_uint), POINTER(c_uint64))
 }  # fmt: skip
 
 

@@ -47,11 +47,7 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        (
-            "--metrics-bind",
-            "9402",
-            r"--metrics-bind: found '9402', expected HOST:PORT, such as 127.0.0.1:9402, or off",
-        ),
+        ("--metrics-bind", "9402", r"--metrics-bind: found '9402', expected HOST:PORT, such as 127.0.0.1:9402, or off"),
         ("--metrics-bind", "a:70000", "expected HOST:PORT"),
         ("--log-format", "xml", "expected one of text, json"),
         ("--sample-interval", "0", r"expected seconds, from 0\.01 to 3600"),

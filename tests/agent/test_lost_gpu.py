@@ -83,9 +83,7 @@ def monitored(agent_fixture: AgentFixture, form: str) -> str:
 
 
 @pytest.mark.processes
-def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(agent_fixture: AgentFixture) -> None:
     agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
     others = [agent_fixture.uuids[0], agent_fixture.uuids[2]]
     with metered_agent(agent_fixture) as agent:

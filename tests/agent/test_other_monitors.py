@@ -104,10 +104,7 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
 
 
 def test_a_limit_that_zeus_sets_is_reported_and_left(agent_fixture: AgentFixture) -> None:
-    with (
-        agent_fixture.running(),
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
+    with agent_fixture.running(), AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, HELD_WATTS)
         output_of(OPTIMIZER, agent_fixture, "150000")
         assert agent_fixture.limits == [150, HELD_WATTS, HELD_WATTS]

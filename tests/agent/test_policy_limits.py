@@ -49,9 +49,7 @@ def test_a_limit_outside_of_a_policy_is_refused_with_both_ranges_and_changes_not
         assert agent_fixture.limits == [300, 300, 300]
 
 
-def test_a_caller_sees_the_range_that_policies_and_power_controller_allow(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_a_caller_sees_the_range_that_policies_and_power_controller_allow(agent_fixture: AgentFixture) -> None:
     with agent_under(agent_fixture, FLEET, minimum_power_limit=200) as connection:
         for gpu in connection.gpus():
             assert gpu.power_limits is not None
@@ -137,10 +135,7 @@ def test_a_clock_is_locked_at_a_step_within_the_policy(agent_fixture: AgentFixtu
 
 def test_a_damaged_policy_file_closes_the_node_except_for_energy_and_releases(agent_fixture: AgentFixture) -> None:
     write(agent_fixture, '{"bounds": [{"pol')
-    with (
-        agent_fixture.running(),
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
+    with agent_fixture.running(), AgentConnection(agent_fixture.socket) as connection:
         refused = refusal(connection, agent_fixture.uuids, 300)
         assert refused.reason == "Unavailable"
         assert str(Path("monitor") / "bounds.json") in refused.message

@@ -72,8 +72,5 @@ def test_the_end_of_the_block_leaves_nothing_behind(agent_fixture: AgentFixture)
 
 def test_an_agent_that_cannot_be_started_is_an_error_at_once(agent_fixture: AgentFixture) -> None:
     agent_fixture.socket.write_text("in the way")
-    with (
-        pytest.raises(AgentUnavailable, match="before it served"),
-        agent_fixture.supervised(),
-    ):
+    with pytest.raises(AgentUnavailable, match="before it served"), agent_fixture.supervised():
         raise AssertionError("entered")

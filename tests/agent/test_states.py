@@ -18,10 +18,7 @@ pytestmark = pytest.mark.processes
 
 @contextmanager
 def agent_on(agent_fixture: AgentFixture) -> Iterator[AgentConnection]:
-    with (
-        agent_fixture.running() as process,
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
+    with agent_fixture.running() as process, AgentConnection(agent_fixture.socket) as connection:
         power_controllers = children_of(process.pid)
         yield connection
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
@@ -187,9 +184,7 @@ def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fi
     assert stop_agent(process) == 0
 
 
-def test_a_driver_restart_during_a_lease_is_accepted_until_the_next_request(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_a_driver_restart_during_a_lease_is_accepted_until_the_next_request(agent_fixture: AgentFixture) -> None:
     with agent_on(agent_fixture) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
         connection.hold_clocks(agent_fixture.uuids, 900)

@@ -38,10 +38,7 @@ def left_behind(agent_fixture: AgentFixture, changed: dict[str, Any], version: i
 
 def restart_on(agent_fixture: AgentFixture, limits: list[float]) -> str:
     """Run an agent until it has restored these limits; returns its log."""
-    with (
-        agent_fixture.running(),
-        AgentConnection(agent_fixture.socket) as connection,
-    ):
+    with agent_fixture.running(), AgentConnection(agent_fixture.socket) as connection:
         until(lambda: agent_fixture.limits == limits, f"restored: {agent_fixture.log.read_text()}")
         until(lambda: connection.leases() == [], "no lease is left")
         assert connection.hold_limit(agent_fixture.uuids, 150)[1].found_watts == 350

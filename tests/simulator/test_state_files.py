@@ -34,8 +34,8 @@ def test_nvml_reports_each_model(model: nvml_simulator.Model, make_machine: Make
     ("model", "maximum", "minimum", "count", "steps"),
     [
         ("A40", 1740, 210, 103, {7, 8, 15}), ("V100", 1530, 135, 187, {7, 8, 15}), ("A100", 1410, 210, 81, {7, 8, 15}),
-        ("H200", 1980, 345, 110, {7, 8, 15}), ("P100", 1480, 555, 75, {12, 13}), ("K80", 875, 563, 25, {12, 13}),
-    ],
+        ("H200", 1980, 345, 110, {7, 8, 15}), ("P100", 1480, 555, 75, {12, 13}), ("K80", 875, 563, 25, {12, 13})
+    ]
 )  # fmt: skip
 def test_clock_tables_are_those_of_the_real_gpus(
     model: str, maximum: int, minimum: int, count: int, steps: set[int]
@@ -47,7 +47,7 @@ def test_clock_tables_are_those_of_the_real_gpus(
 
 def test_uuids_depend_only_on_seed_and_index(make_machine: MakeMachine) -> None:
     uuids = [[gpu.uuid for gpu in make_machine(**options).describe().gpus] for options in (
-        {"seed": 7, "count": 4, "model": "A40"}, {"seed": 7, "count": 4, "model": "H100"}, {"seed": 8, "count": 4},
+        {"seed": 7, "count": 4, "model": "A40"}, {"seed": 7, "count": 4, "model": "H100"}, {"seed": 8, "count": 4}
     )]  # fmt: skip
     assert uuids[0] == uuids[1]
     assert len({*uuids[0], *uuids[2]}) == 8
@@ -123,8 +123,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [("missing", 9), ("empty", 9), ("another file", 9), ("truncated", 18), ("another version", 18)],
+    ("how", "code"), [("missing", 9), ("empty", 9), ("another file", 9), ("truncated", 18), ("another version", 18)]
 )
 def test_a_damaged_state_is_a_missing_driver_or_a_wrong_version(
     how: str, code: int, make_machine: MakeMachine, start_nvml: StartNvml

@@ -4,11 +4,7 @@ from typing import Any
 
 
 def recurrence_object(
-    name: str,
-    uid: str = "recurrence-uid",
-    version: str = "5",
-    status: dict[str, Any] | None = None,
-    **spec: Any,
+    name: str, uid: str = "recurrence-uid", version: str = "5", status: dict[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
     """A recurrence of the job ``team/digits``.
 

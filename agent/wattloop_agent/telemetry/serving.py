@@ -20,12 +20,7 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
-from wattloop_agent.telemetry.bounded_server import (
-    BoundedHandler,
-    BoundedServer,
-    BoundedServerOnV6,
-    ConnectionLimiter,
-)
+from wattloop_agent.telemetry.bounded_server import BoundedHandler, BoundedServer, BoundedServerOnV6, ConnectionLimiter
 
 METRICS_PATHS = ("/metrics", "/")
 HEALTH_PATH, READY_PATH = "/healthz", "/readyz"

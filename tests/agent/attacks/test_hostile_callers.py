@@ -79,10 +79,7 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
 
 def test_one_owner_cannot_take_all_connections(agent_fixture: AgentFixture) -> None:
     # An agent of its own: the tests of this file are one owner, and the agent notices closed connections later.
-    with (
-        agent_fixture.running(),
-        ExitStack() as stack,
-    ):
+    with agent_fixture.running(), ExitStack() as stack:
         path = agent_fixture.socket
         connections = [stack.enter_context(connected(path)) for _ in range(MAX_CONNECTIONS_PER_GPU_OWNER)]
         for connection in connections:

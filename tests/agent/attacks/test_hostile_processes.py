@@ -285,9 +285,7 @@ def test_a_hostile_process_leaves_nothing_behind(agent_fixture: AgentFixture) ->
         until(lambda: len(list(folder.iterdir())) <= before, "every descriptor is closed again")
 
 
-def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(agent_fixture: AgentFixture) -> None:
     timeout_seconds = 1.5
     reading, writing = os.pipe()
     # The log's pipe is full, so the event loop hangs at its next line.
@@ -327,10 +325,7 @@ def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
         assert b"most recent call first" in log.read(), "it says where it hung"
         assert process.wait(DEADLINE_SECONDS) == 1
     # Its power controller had the same log, so it has either restored every GPU or ended with its leases on disk.
-    with (
-        agent_fixture.running(),
-        AgentConnection(agent_fixture.socket) as next_connection,
-    ):
+    with agent_fixture.running(), AgentConnection(agent_fixture.socket) as next_connection:
         next_connection.release()
         assert agent_fixture.limits == [400, 400, 400]
 

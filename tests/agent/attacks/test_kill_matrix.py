@@ -22,11 +22,7 @@ pytestmark = pytest.mark.processes
 
 FOUND = [400.0, 400.0, 400.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
-SIGNALS = {
-    "kill": signal.SIGKILL,
-    "terminate": signal.SIGTERM,
-    "hang": signal.SIGSTOP,
-}
+SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
 TRAINER = """
 import sys
 from wattloop.gpus.agent import AgentConnection

@@ -54,9 +54,7 @@ def test_the_gpus_of_a_killed_agent_are_restored(agent_fixture: AgentFixture) ->
     assert agent_fixture.limits == FOUND
 
 
-def test_a_killed_power_controller_is_replaced_and_living_owners_keep_their_leases(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_a_killed_power_controller_is_replaced_and_living_owners_keep_their_leases(agent_fixture: AgentFixture) -> None:
     process, power_controller = started(agent_fixture)
     dead = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[:1])
     with AgentConnection(agent_fixture.socket) as connection:

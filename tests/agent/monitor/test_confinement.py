@@ -19,10 +19,7 @@ from wattloop.gpus.agent import AgentConnection
 from wattloop_agent.monitor import confinement
 from wattloop_agent.monitor.confinement import confine, deny_reads_below
 
-HEADERS = {
-    "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
-    "aarch64": "/usr/include/asm-generic/unistd.h",
-}
+HEADERS = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
 # Each acts on the process `victim`, which is of the same user; the last line of each raises OSError where refused.
 REACHES = {
     "a look whether it is there": "os.kill(victim, 0)",

@@ -87,9 +87,7 @@ class FailingGpus:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
 
-def test_without_a_driver_samples_are_empty_and_the_problem_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_without_a_driver_samples_are_empty_and_the_problem_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     sampler = Sampler(FailingGpus(), lambda _: None)
     taken: list[int] = []
@@ -163,9 +161,7 @@ def looked(sampler: Sampler, moment: list[float], samples_taken: int, interval: 
         moment[0] += interval
 
 
-def test_counters_are_read_at_their_interval_one_gpu_at_a_time_and_power_in_each_sample(
-    moment: list[float],
-) -> None:
+def test_counters_are_read_at_their_interval_one_gpu_at_a_time_and_power_in_each_sample(moment: list[float]) -> None:
     gpus = CountedGpus("a", "b", "c", "d")
     sampler = Sampler(gpus, lambda _: None)
     taken: list[int] = []
@@ -198,9 +194,7 @@ def test_when_a_gpu_changes_hands_the_next_sample_reads_all_counters(moment: lis
     assert gpus.counted_uuids == [["a", "b"], [], [], ["a", "b"], []]
 
 
-def test_the_counter_of_a_failed_gpu_is_dropped_and_read_until_it_succeeds(
-    moment: list[float],
-) -> None:
+def test_the_counter_of_a_failed_gpu_is_dropped_and_read_until_it_succeeds(moment: list[float]) -> None:
     gpus = CountedGpus("a", "b")
     sampler = Sampler(gpus, lambda _: None)
     sampler.start(0.1, counter_interval_seconds=10.0)

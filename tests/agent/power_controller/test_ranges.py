@@ -100,7 +100,7 @@ def test_a_range_between_two_steps_is_refused() -> None:
 @pytest.mark.parametrize(
     ("ends", "watts", "held"),
     [({}, 390.0, 390.0), ({"minimum": 150, "maximum": 200}, 150.0, 150.0), ({"maximum": 200.0}, 201.0, None),
-     ({"minimum": 0, "maximum": 9999}, 401.0, None), ({"minimum": -5, "maximum": 9999}, 399.0, None)],
+     ({"minimum": 0, "maximum": 9999}, 401.0, None), ({"minimum": -5, "maximum": 9999}, 399.0, None)]
 )  # fmt: skip
 def test_the_monitors_range_narrows_the_power_controllers_own_and_never_widens_it(
     ends: dict[str, float], watts: float, held: float | None, tmp_path: Path

@@ -77,9 +77,7 @@ def test_unreadable_bounds_are_a_warning(agent_fixture: AgentFixture) -> None:
     assert "bounds.json" in labels["warning"]
 
 
-def test_an_agent_is_not_ready_while_another_power_controller_has_the_node(
-    agent_fixture: AgentFixture,
-) -> None:
+def test_an_agent_is_not_ready_while_another_power_controller_has_the_node(agent_fixture: AgentFixture) -> None:
     lock = NodeLock(
         Path(agent_fixture.environment["WATTLOOP_AGENT_LOCK_DIRECTORY"]), "process 1 with state folder /elsewhere"
     )

@@ -59,11 +59,7 @@ class AgentFixture:
     @property
     def node_settings(self) -> dict[str, object]:
         """The settings of an agent whose callers are pods of a node."""
-        return {
-            "identity": "pod",
-            "kubelet_socket": self.folder / "kubelet.sock",
-            "pod_logs": self.folder / "logs",
-        }
+        return {"identity": "pod", "kubelet_socket": self.folder / "kubelet.sock", "pod_logs": self.folder / "logs"}
 
     def start(self, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start an agent, which serves when this returns."""

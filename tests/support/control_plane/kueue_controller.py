@@ -72,10 +72,7 @@ def kueue_controller(
     )
     command = [program, f"--kubeconfig={kubectl.kubeconfig}", f"--config={_configuration(folder, port, health)}"]
     # It writes its authority into the webhooks before it is ready, so they exist before.
-    with (
-        defined(kubectl, cluster, definitions, clean_up=clean_up),
-        applied(kubectl, webhooks, clean_up=clean_up),
-    ):
+    with defined(kubectl, cluster, definitions, clean_up=clean_up), applied(kubectl, webhooks, clean_up=clean_up):
         process = ServerProcess("kueue", command, folder)
         try:
             _copy_certificate(cluster, folder)

@@ -53,12 +53,7 @@ def run_container(
     if command[0].startswith("python"):
         command[0] = sys.executable
     return subprocess.run(
-        command,
-        env=variables | dict(environment or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+        command, env=variables | dict(environment or {}), capture_output=True, text=True, check=False, timeout=300
     )
 
 

@@ -62,7 +62,7 @@ class SocketTarget:
         b'"interval_seconds": 0.02', b'"subscribe"', b'"unanswered": true', b'"hold_limit"', b'"hold_clocks"', b"NaN",
         b"-Infinity", b"null", b"true", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 2000, b'{"a":' * 1000,
         b'"\\ud800"', b'"\\u0000"', b"\n",
-        b"\r\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b" " * 70000,
+        b"\r\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b" " * 70000
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class DirectiveTarget:
         b'"warm_up_iterations": 0', b'"iterations_per_clock": 0', b'"report_seconds": ', b'"reason": ', SEPARATOR,
         b"HTTP 409 \n", b"HTTP 429 5\n", b"HTTP 503 99999999999\n", b"HTTP 401 \n", b"HTTP 400 \xc2\xb2\n", b"NaN",
         b"Infinity", b"1e999", b"-0.0", b"5e-324", b"9" * 400, b"9" * 5000, b"[" * 2000, b'{"a":' * 1000, b"true",
-        b'"\\ud800"', b'"\\u0000"', b'"\\u001b[31m"', b"\xff", b"\xef\xbb\xbf", b"null",
+        b'"\\ud800"', b'"\\u0000"', b'"\\u001b[31m"', b"\xff", b"\xef\xbb\xbf", b"null"
     )  # fmt: skip
 
     def __init__(self) -> None:

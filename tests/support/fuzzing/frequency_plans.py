@@ -57,7 +57,7 @@ class FrequencyPlanTarget:
         b"energyJoules: '0'", b"gpuProduct: NVIDIA A40", b'"stages": 2', b'"microbatches": ', b'"settings": [',
         b'"instructions": [', b'"points": [', b'"knobs": ["sm"]', b'"max_clocks": [', b'"blocking_power_watts": ',
         b'"gpu_product": ', b"forward:0:0", b"[[900]]", b"NaN", b"Infinity", b"1e999", b"1e308", b"-0.0", b"5e-324",
-        b"true", b"null", b"9" * 30, b"9" * 5000, b"[" * 2000, b'"\\ud800"', b'"\\u0000"', b"\xff", b"\xc2\xb2",
+        b"true", b"null", b"9" * 30, b"9" * 5000, b"[" * 2000, b'"\\ud800"', b'"\\u0000"', b"\xff", b"\xc2\xb2"
     )  # fmt: skip
 
     def __init__(self) -> None:

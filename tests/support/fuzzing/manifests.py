@@ -26,7 +26,7 @@ class ManifestTarget:
         b"1e999", b".inf", b".nan", b"-.5", b"9" * 20, b"9" * 5000, b"f" * 5000, b"null", b"~", b"yes", b"on",
         b"2026-03-01T12:00:00Z", b"apiVersion: wattloop.dev/v1alpha1\n", b"kind: RecurringTrainingJob\n", b"spec",
         b"metadata", b"name", b"schedule", b"timeZone", b"* * * * *", b"\xc2\xb2", b"\xd9\xa3", b"\xef\xbb\xbf",
-        b"\xe2\x80\xa8", b'"\\e[31m\\a\\ud800"', b"\xf0\x9f\x92\xa9",
+        b"\xe2\x80\xa8", b'"\\e[31m\\a\\ud800"', b"\xf0\x9f\x92\xa9"
     )  # fmt: skip
 
     def seeds(self) -> list[bytes]:

@@ -44,7 +44,7 @@ PIPELINE_TOKENS = (
     b"PUT {own}/pipeline/ranks/0\n", b"POST {own}/pipeline/ranks/1/report\n", b"POST {own}/pipeline/straggler\n",
     b'"process": ', b'"instructions": [', b'"forward:0:0"', b'"backward:1:1"', b'"clocks_megahertz": [',
     b'"directive": ', b'"iteration_seconds": ', b'"measurements": [', b'"profiled": true', b'"mismatch": "m"',
-    b'"refusal": "r"', b"5e-324",
+    b'"refusal": "r"', b"5e-324"
 )  # fmt: skip
 
 
@@ -216,11 +216,7 @@ class ObservedPlanner(PipelinePlanner):
     """A planner that says whether it is idle."""
 
     def __init__(
-        self,
-        store: Any,
-        context_of: StateOf,
-        utc_now: Callable[[], datetime],
-        may_plan: threading.Event | None = None,
+        self, store: Any, context_of: StateOf, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
     ) -> None:
         def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
             if may_plan is not None:
@@ -246,10 +242,7 @@ class ObservedPlanner(PipelinePlanner):
 
 @contextmanager
 def running_planner(
-    store: Any,
-    context_of: StateOf,
-    utc_now: Callable[[], datetime],
-    may_plan: threading.Event | None = None,
+    store: Any, context_of: StateOf, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
 ) -> Iterator[ObservedPlanner]:
     """A planner that looks for work all the time; it plans while the event is set."""
     with (

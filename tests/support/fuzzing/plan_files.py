@@ -55,7 +55,7 @@ class PlanFileTarget:
         b"\xc2\xb2", b"[" * 2000, b"(" * 2000, b"9" * 20, b"9" * 5000, b"1," * 9000, PROFILE, GRAPH,
         b"stage,instruction,frequency,time,energy", b",rank", b",time_error", b",energy_error", b",blocking_power",
         b",sm", b'"', b'""', b"nan", b"inf", b"1e308", b"1e-308", b"-0.0", b"5e-324", b"\xd9\xa3", b'"operations": [',
-        b'"order": [[', b'"edges": [[', b'"stage": 0', b'"microbatch": ', b'"instruction": ',
+        b'"order": [[', b'"edges": [[', b'"stage": 0', b'"microbatch": ', b'"instruction": '
     )  # fmt: skip
 
     def __init__(self) -> None:

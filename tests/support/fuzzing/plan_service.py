@@ -87,7 +87,7 @@ class PlanServiceTarget:
         b'"mismatch": "m"', b'"refusal": "r"', b'"iterations": 0', b'"sequence": 9223372036854775807',
         b'"applied_directive": 9', b'"directive": 9', b'"iteration_seconds": 5e-324', b'"iteration_joules": 1e14',
         b'"clocks_megahertz": [900]', b'"instructions": ["forward:0:0"]', b'"gpu_product": "NVIDIA H100"',
-        b'"data_parallel": 2, "ranks": 4', b'"measurements": []', b'"compared": []', b"NaN", b"1e999", b"-0.0",
+        b'"data_parallel": 2, "ranks": 4', b'"measurements": []', b'"compared": []', b"NaN", b"1e999", b"-0.0"
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class PlanServiceTarget:
             planned + ends + replaced + "report 1 {}\n" * 2,
             planned + 'report 0 {"iteration_joules": 1e14}\n' + timed,
             profiled.replace("measured 0 {}", 'measured 0 {"energy": 1e14}') + timed * 2,
-            'register 0 {"data_parallel": 2}\nregister 2 {"data_parallel": 2}\n' + timed,
+            'register 0 {"data_parallel": 2}\nregister 2 {"data_parallel": 2}\n' + timed
         ]  # fmt: skip
         return [text.encode() for text in texts]
 

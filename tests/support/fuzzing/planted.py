@@ -87,7 +87,7 @@ DEFECTS = (
     PlantedDefect("frequency-plans", "clocks that GPUs lack", given_plan, "_check_clocks", _nothing),
     PlantedDefect("frequency-plans", "plans of other instructions", given_plan, "_check_instructions", _nothing),
     PlantedDefect("plan-files", "Python's parser for plans", rank_plan_file, "parse_literal", _literal),
-    PlantedDefect("plan-files", "numbers that are not finite", Row, "number", _float),
+    PlantedDefect("plan-files", "numbers that are not finite", Row, "number", _float)
 )  # fmt: skip
 
 

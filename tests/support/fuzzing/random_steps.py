@@ -18,7 +18,7 @@ REPORTED = (
     *(['"finished": true'] * 5), '"profiled": true', '"profiled": false', '"mismatch": "m"', '"refusal": "r"',
     '"measurements": []', '"compared": []', '"iterations": {}', '"sequence": {}', '"directive": {}',
     '"applied_directive": {}', '"measured_iterations": {}', '"iteration_seconds": {}', '"iteration_joules": {}',
-    '"iteration_error_joules": {}', '"blocking_watts": {}', '"process": "ffffffffffffffffffffffffffffffff"',
+    '"iteration_error_joules": {}', '"blocking_watts": {}', '"process": "ffffffffffffffffffffffffffffffff"'
 )  # fmt: skip
 FIELDS: Mapping[str, Sequence[str]] = {
     REPORT: REPORTED,
@@ -27,9 +27,9 @@ FIELDS: Mapping[str, Sequence[str]] = {
     REGISTER: (
         '"process": "ffffffffffffffffffffffffffffffff"', '"process": "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee"',
         '"data_parallel": 2', '"microbatches": 3', '"gpus": {}', '"model": "other"', '"gpu_product": "NVIDIA H100"',
-        '"clocks_megahertz": [900]', '"instructions": ["forward:0:0"]', '"schedule": "GPipe"',
+        '"clocks_megahertz": [900]', '"instructions": ["forward:0:0"]', '"schedule": "GPipe"'
     ),
-    STRAGGLER: ('"iteration_seconds": {}',),
+    STRAGGLER: ('"iteration_seconds": {}',)
 }  # fmt: skip
 PASSED_SECONDS = (1, 30, 60)
 

@@ -98,7 +98,7 @@ class ReportingTarget:
         b"content-length: 99999999999999999999999\n", b'"sequence": ', b'"epoch": ', b'"metric": ', b'"gpus": [',
         b'"uuid": ', b'"profile": [', b'"finished": true', b'"rank": 1', b"NaN", b"Infinity", b"1e308", b"1e999",
         b"9223372036854775807", b"9" * 5000, b"[" * 2000, b'"\\ud800"', b'"\\u0000"', b"%00", b"%2e%2e/", b"//",
-        b"\xff\xfe", b"\xc2\xb2", b'"lastUpdatedTime": "2026-03-01T12:00:00Z"', b'"metrics": [', *PIPELINE_TOKENS,
+        b"\xff\xfe", b"\xc2\xb2", b'"lastUpdatedTime": "2026-03-01T12:00:00Z"', b'"metrics": [', *PIPELINE_TOKENS
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -21,13 +21,7 @@ from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES, MAX_TEMPLA
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, parse_response
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.stored_parts import (
-    Body,
-    own_part,
-    read_event,
-    read_list,
-    unreadable_problem,
-)
+from wattloop_operator.cluster.informer.stored_parts import Body, own_part, read_event, read_list, unreadable_problem
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
@@ -60,7 +54,7 @@ class TemplateTarget:
         b'"nvidia.com/gpu": ', b'"name": ', b'"labels": ', b'"annotations": ', b'"metadata": null', b'"spec": []',
         b'"apiVersion": "batch/v1"', b'"kind": "Job"', b'"completionMode": "Indexed"', b'"parallelism": 1e9',
         b"null", b"true", b"-0.0", b"1e999", b"NaN", b"9" * 30, b"9" * 5000, b'"\\ud800"', b'"\\u0000"', b'"\\"', b"\\",
-        b'"items": [', b'"object": ', b"&a ", b"*a", b"<<: *a", b"\xff", b"\xef\xbb\xbf", b"]}}",
+        b'"items": [', b'"object": ', b"&a ", b"*a", b"<<: *a", b"\xff", b"\xef\xbb\xbf", b"]}}"
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -36,12 +36,7 @@ def give(configuration: dict, given: dict) -> None:
     for mount in given["mounts"]:
         options = ["rbind", "rprivate", "nosuid", "nodev", "ro" if mount["read_only"] else "rw"]
         configuration["mounts"].append(
-            {
-                "destination": mount["container_path"],
-                "type": "bind",
-                "source": mount["host_path"],
-                "options": options,
-            }
+            {"destination": mount["container_path"], "type": "bind", "source": mount["host_path"], "options": options}
         )
 
 

@@ -53,7 +53,7 @@ def measurements(
         InstructionMeasurement(
             "forward" if place // len(clocks) % 2 else "backward", stage + place // len(clocks) // 2,
             clocks[place % len(clocks)], 9 + place % 5,
-            0.1 + place * 1e-6, 0.01 + place * 1e-7, 1.0 + place * 1e-6, 0.1,
+            0.1 + place * 1e-6, 0.01 + place * 1e-7, 1.0 + place * 1e-6, 0.1
         )
         for place in range(count)
     )  # fmt: skip
@@ -70,8 +70,8 @@ def report_of(rank: int, sequence: int, measured: tuple[InstructionMeasurement, 
         rank,
         RankReport(
             REGISTRATIONS[rank].process, sequence, sequence - 1, 9 * sequence,
-            measured_iterations=9 * sequence, iteration_seconds=1.0, measurements=measured,
-        ),
+            measured_iterations=9 * sequence, iteration_seconds=1.0, measurements=measured
+        )
     )  # fmt: skip
 
 
@@ -132,10 +132,7 @@ async def fill(commits: PipelineCommits, database: Path, planner_seconds: float)
 def main() -> None:
     """Prepare the store, or fill an operator; see the module."""
     folder, database = Path(sys.argv[2]), Path(sys.argv[2]) / "wattloop.db"
-    with (
-        open_store(database) as store,
-        PipelineCommits(store.pipelines, lambda: datetime.now(UTC)) as commits,
-    ):
+    with open_store(database) as store, PipelineCommits(store.pipelines, lambda: datetime.now(UTC)) as commits:
         if sys.argv[1] == "prepare":
             asyncio.run(measure(commits, context_of(0), LARGEST))
             for job in range(1, SMALL_PIPELINES + 1):

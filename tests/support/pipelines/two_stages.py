@@ -24,11 +24,7 @@ class Stages:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        environment: Mapping[str, str],
-        plan: Callable[[], Any] = lambda: None,
-        **options: Any,
+        self, machine: Machine, environment: Mapping[str, str], plan: Callable[[], Any] = lambda: None, **options: Any
     ) -> None:
         self._plan = plan
         self._machine = machine

@@ -51,12 +51,7 @@ def follower(
     attempt, own = recurrence(), flow or VirtualFlow()
     spec = attempt.spec
     reader = BoundedOutputReader(
-        spec.reporting,
-        spec.target,
-        own.monotonic,
-        max_epochs=50,
-        has_counted=has_counted,
-        counts_from_0=counts_from_0,
+        spec.reporting, spec.target, own.monotonic, max_epochs=50, has_counted=has_counted, counts_from_0=counts_from_0
     )
     return LogFollower(
         attempt,

@@ -52,13 +52,7 @@ class ApiServer:
         self.tokens: dict[str, dict[str, Any]] = {
             "agent": token_of("system:serviceaccount:wattloop-agent:wattloop-agent", node=NODE)
         }
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": "digits-0",
-            "uid": "workload-uid",
-            "controller": True,
-        }
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "digits-0", "uid": "workload-uid", "controller": True}
         made = {"creationTimestamp": "2026-11-20T11:00:00Z"}
         self.objects: dict[str, dict[str, Any]] = {
             "pods/digits-0-abc": {

@@ -27,13 +27,7 @@ LOWER_IS_BETTER = Stranger(
 )
 PLATEAU = Stranger("plateau.py", threshold="0.95", candidates=(64, 128), max_epochs=40)
 PROCESSOR_ONLY = Stranger(
-    "processor_only.py",
-    metric="loss",
-    threshold="1.95",
-    default=50,
-    candidates=(25, 50, 100),
-    target=MINIMIZE,
-    gpus=0,
+    "processor_only.py", metric="loss", threshold="1.95", default=50, candidates=(25, 50, 100), target=MINIMIZE, gpus=0
 )
 CRASH_AT_ONCE = Stranger("crash_at_once.py")
 COMPILED_TORCH = Stranger(

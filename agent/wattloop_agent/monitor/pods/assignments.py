@@ -215,9 +215,7 @@ def uids_by_name(
 
 
 def assignments_of(
-    devices: Mapping[PodName, Mapping[str, frozenset[str]]],
-    uids: Mapping[PodName, list[str]],
-    names: Mapping[str, str],
+    devices: Mapping[PodName, Mapping[str, frozenset[str]]], uids: Mapping[PodName, list[str]], names: Mapping[str, str]
 ) -> list[Assignment]:
     """The assignments in the kubelet's list; a pod whose uid is unknown yet is in the next one.
 
@@ -239,9 +237,7 @@ def assignments_of(
 
 
 def all_assigned(
-    devices: Mapping[PodName, Mapping[str, frozenset[str]]],
-    uids: Mapping[PodName, list[str]],
-    names: Mapping[str, str],
+    devices: Mapping[PodName, Mapping[str, frozenset[str]]], uids: Mapping[PodName, list[str]], names: Mapping[str, str]
 ) -> bool:
     """Whether `assignments_of` has each listed device: its id names a GPU, and its pod has a uid."""
     return all(

@@ -188,9 +188,7 @@ def test_a_counter_reset_and_a_driver_restart_lose_no_energy(node: Node) -> None
     assert [agent_fixture.uuids[0] in line for line in resets_logged].count(True) == 2
 
 
-def test_a_driver_restart_without_a_monitor_loses_no_energy_although_the_counter_is_higher(
-    node: Node,
-) -> None:
+def test_a_driver_restart_without_a_monitor_loses_no_energy_although_the_counter_is_higher(node: Node) -> None:
     agent_fixture = node.agent_fixture
     agent_fixture.gpus.restart_driver()
     node.begin("trainer", agent_fixture.uuids[:1])

@@ -110,10 +110,7 @@ def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, respo
 def test_uids_are_read_from_the_names_of_log_folders(tmp_path: Path) -> None:
     for name in ("default_trainer_uid-1", "kube-system_static_hash", "no-pod", "a_b_c_d"):
         (tmp_path / name).mkdir()
-    assert names_by_uid(tmp_path) == {
-        "uid-1": PodName("default", "trainer"),
-        "hash": PodName("kube-system", "static"),
-    }
+    assert names_by_uid(tmp_path) == {"uid-1": PodName("default", "trainer"), "hash": PodName("kube-system", "static")}
 
 
 @given(st.binary(max_size=200))
@@ -164,8 +161,8 @@ NONE: frozenset[str] = frozenset()
         ([f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"], NONE, NONE, {f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"}),
         (["nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"], NONE, NONE,
          {"nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"}),
-        ([], NONE, NONE, NONE),
-    ],
+        ([], NONE, NONE, NONE)
+    ]
 )  # fmt: skip
 def test_an_id_names_an_exclusive_gpu_a_shared_one_or_is_unknown(
     ids: list[str], exclusive: set[str], shared: set[str], unknown: set[str]

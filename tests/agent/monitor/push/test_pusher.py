@@ -21,14 +21,7 @@ from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import MAX_POD_GPU_USAGES, GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
-from wattloop_agent.monitor.push.pusher import (
-    MAX_WAIT_SECONDS,
-    NodeReportApi,
-    Pusher,
-    pages,
-    wait_seconds,
-    with_limits,
-)
+from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, NodeReportApi, Pusher, pages, wait_seconds, with_limits
 from wattloop_operator.http.certificates import ServingCertificate
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
