@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 import nvml_simulator
-from nvml_simulator.contract import (
+from nvml_simulator.nvml_contract import (
     ALLOWED_UNINITIALIZED,
     FUNCTIONS,
     INVALID_ARGUMENT,
@@ -167,7 +167,11 @@ def test_a_real_nvml_matches_the_table() -> None:
     except OSError:
         pytest.skip("no NVIDIA driver on this machine: the table was last compared with a real H200 manually")
     result = subprocess.run(
-        [sys.executable, "-m", "nvml_simulator.contract"], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "nvml_simulator.nvml_contract"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.stdout == "no difference\n", result.stderr
 

@@ -1,6 +1,6 @@
 """NVML's documentation as a table: parameters of each function, and codes for invalid arguments.
 
-The tests check the simulated library against this table. ``python -m nvml_simulator.contract``
+The tests check the simulated library against this table. ``python -m nvml_simulator.nvml_contract``
 checks the ``libnvidia-ml.so.1`` that the process loads, so that the table can be verified on a
 machine with a real GPU; it changes no setting.
 """
