@@ -1,7 +1,5 @@
 """Canonical JSON, of which digests are made: sorted keys, no spaces, floats in their shortest exact notation."""
 
-from __future__ import annotations
-
 import json
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

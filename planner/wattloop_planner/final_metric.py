@@ -13,8 +13,6 @@ are calibrated on measured curves; `benchmarks/plateaus.py` measures how many at
 have reached their target.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

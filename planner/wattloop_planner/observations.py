@@ -1,7 +1,5 @@
 """Observations: the cost and outcome of each attempt from which a policy learns."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from dataclasses import dataclass, replace

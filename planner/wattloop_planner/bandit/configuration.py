@@ -4,8 +4,6 @@ The scale of a parameter says how the distance between its values is measured. I
 candidates: see `scale_of`. A job without parameters has one arm per batch size.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

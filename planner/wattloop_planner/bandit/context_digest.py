@@ -4,8 +4,6 @@ The digest covers canonical JSON with the field names fixed below, and those of
 `Observation.canonical_form`. When an attribute is renamed, change the right-hand sides only.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 from wattloop_planner.bandit.configuration import Configuration

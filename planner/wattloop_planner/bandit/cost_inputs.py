@@ -1,7 +1,5 @@
 """The computed inputs of a decision with a model of the cost (`posterior`, `cost_posterior`)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ log cost = log epochs + log epoch cost, and both terms are Gaussian. A limit of 
 attempts that end before the target.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Feasible arms: those that the context does not exclude and that did not crash several times in a row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

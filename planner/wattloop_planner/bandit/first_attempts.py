@@ -1,7 +1,5 @@
 """The decision of a policy with a cost model while no arm is known to reach the target."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

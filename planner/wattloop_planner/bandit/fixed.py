@@ -1,7 +1,5 @@
 """Policy `default`: always the default configuration; the baseline of every saving."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import fmean

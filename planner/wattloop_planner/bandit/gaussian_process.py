@@ -1,7 +1,5 @@
 """Gaussian processes over the arms: conditioning on values, and on bounds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gaussian process priors over the arms of a configuration space: coordinates of the arms, and moments at them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -9,8 +9,6 @@ found to fall short with at most this probability, if metrics are normal with on
 A verdict is final: it does not depend on later runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Hashable, Iterable

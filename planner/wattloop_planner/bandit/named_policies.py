@@ -1,7 +1,5 @@
 """The policies by the names used in manifests and commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ grid. With an inverse-gamma prior, which has a closed form, a few equal runs wou
 prior excludes small standard deviations (Gelman 2006, "Prior distributions for variance parameters").
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

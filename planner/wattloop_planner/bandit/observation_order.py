@@ -1,7 +1,5 @@
 """Observations in a fixed order, independent of the order of arrival."""
 
-from __future__ import annotations
-
 import math
 
 from wattloop_planner.bandit.policy import DecisionContext

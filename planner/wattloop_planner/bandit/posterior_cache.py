@@ -4,8 +4,6 @@ The cache holds no state: the posterior is a function of the observations, and a
 update gives the same result as a computation from the start.
 """
 
-from __future__ import annotations
-
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, feasible_arms
 from wattloop_planner.bandit.observation_order import in_order

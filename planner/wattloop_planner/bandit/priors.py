@@ -4,8 +4,6 @@ The numbers are rounded maximum-likelihood fits over measured arms. docs/interna
 the stability of the fits. This module needs no NumPy: the operator's costs use it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # Epochs take at least this share of an attempt's cost: an expected start may exceed the cost of a short attempt, and a

@@ -9,8 +9,6 @@ Two intervals are central 90 % intervals: that of a later run, which every table
 with which savings are compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

@@ -6,8 +6,6 @@ arms may be slow (they compile, or read other data), or each arm may have an own
 model. Its likelihood and its prior give it a weight.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every attempt pays it once. A stopped attempt has paid it in vain. Without it, t
 is tried seems several times as expensive as the epochs of an attempt that ran many, if epochs are short.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -13,8 +13,6 @@ Sources: Thompson (1933) for the samples; Frazier, Powell and Dayanik (2009) for
 (`trial_value`). docs/internals/bandit.md has the equations and measurements.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -4,8 +4,6 @@
 than the arithmetic. tests/planner/bandit/test_compiled_cost_model.py has them in NumPy.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ Everything here is for a job whose target no attempt has reached. Once one has, 
 decides, and a curve ends no attempt but a trial.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection

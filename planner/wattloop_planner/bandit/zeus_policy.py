@@ -12,8 +12,6 @@ repeatedly is pruned; late results are used; every arm draws its own random numb
 pruned, the error message gives a remedy; a run that was stopped early does not lower the bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace

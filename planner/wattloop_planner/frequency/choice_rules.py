@@ -1,7 +1,5 @@
 """Chooses the point of a frontier at which a pipeline runs, by a rule, and while another pipeline is a straggler."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

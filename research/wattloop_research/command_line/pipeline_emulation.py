@@ -1,7 +1,5 @@
 """`wattloop pipeline emulate`: plans in virtual time, with clock latency."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`wattloop power select`: selects a power limit from a measured profile."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """`wattloop replay`: makes the stored decisions of a job again, or shows those of a policy on a given history."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The decisions of a policy before each observation of a history, and after the last."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator, Sequence

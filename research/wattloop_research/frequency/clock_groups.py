@@ -8,8 +8,6 @@ dynamic programming. Inside a group an operation may end later than planned, so 
 groups are better.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

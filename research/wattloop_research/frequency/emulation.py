@@ -8,8 +8,6 @@ latency. A request that arrives during a change waits for its end, and replaces 
 as the client's sender does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

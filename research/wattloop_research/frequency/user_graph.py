@@ -1,7 +1,5 @@
 """Reads a user's graph from JSON: operations, their order on each stage, and other precedences."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

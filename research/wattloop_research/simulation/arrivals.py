@@ -1,7 +1,5 @@
 """Recurrences of several jobs that arrive while others run: their file, and the sums of their results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean

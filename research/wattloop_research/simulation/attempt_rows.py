@@ -3,8 +3,6 @@
 A history is the output of an earlier simulation on another GPU model: initial observations of a policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import IO

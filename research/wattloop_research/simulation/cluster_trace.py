@@ -5,8 +5,6 @@ clusters as there are workloads, by k-means, and clusters and workloads are matc
 durations. In one dimension the best clusters are intervals, so they are found exactly, without random starts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

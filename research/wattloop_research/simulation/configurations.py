@@ -1,7 +1,5 @@
 """The configurations of a simulated job: which training paths and epochs belong to each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

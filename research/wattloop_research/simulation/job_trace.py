@@ -1,7 +1,5 @@
 """The traces of one job: configurations, epochs at each power limit, and training paths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The policies of `wattloop simulate` and `replay` by name: those of jobs, and `grid`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any

@@ -3,8 +3,6 @@
 The workers end when this process ends or is asked to end, so that no signal leaves one behind.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import queue

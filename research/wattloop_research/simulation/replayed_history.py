@@ -3,8 +3,6 @@
 The table of a run is no such history: it lacks most of what the run's decisions were made from.
 """
 
-from __future__ import annotations
-
 from wattloop.errors import InputError
 from wattloop.files.csv_table import LIMIT, Row, read_table
 from wattloop_planner.bandit.configuration import Parameter

@@ -1,7 +1,5 @@
 """One simulated attempt: its outcome, energy, time and cost."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

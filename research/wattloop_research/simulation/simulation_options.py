@@ -1,7 +1,5 @@
 """The options of a simulation, from the command line and from the columns of a jobs file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

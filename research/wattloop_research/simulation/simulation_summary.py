@@ -1,7 +1,5 @@
 """Summary of a simulation: cost relative to the best fixed choice, and loss against policy `default`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """One attempt of a simulated job: what the policy knows, what it runs, and what that teaches."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Set
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tasks of a simulation, one per job and seed: preparation, and execution on all cores."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

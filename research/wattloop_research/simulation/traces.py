@@ -4,8 +4,6 @@ A column ``param:NAME`` has the value of a further parameter. In the train file 
 ``learning_rate`` does too, if a job chooses the learning rate.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple

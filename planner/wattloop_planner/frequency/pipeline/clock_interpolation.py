@@ -8,8 +8,6 @@ The errors of the two measured points pass on in proportion. A profile that stat
 which the measured neighbours of each point predict it.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections import defaultdict

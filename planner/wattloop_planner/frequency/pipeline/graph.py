@@ -1,7 +1,5 @@
 """The graph of operations of one training iteration and their precedences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Measured profiles: time and energy of each (stage, instruction) at each GPU frequency."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ source of error, common to all of them (the random-effects model of DerSimonian 
 far below it, all ranks count alike, and with errors far above it, the most accurate rank counts most.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

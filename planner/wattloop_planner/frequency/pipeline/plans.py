@@ -1,7 +1,5 @@
 """Plans: one frequency for each operation, with the resulting time and energy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

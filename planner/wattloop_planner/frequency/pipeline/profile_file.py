@@ -1,7 +1,5 @@
 """Reads profiles from CSV files: measured by one rank of each stage, or by several."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pipeline schedules: for each stage, an order of its operations."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

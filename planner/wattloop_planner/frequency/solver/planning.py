@@ -1,7 +1,5 @@
 """Plans a pipeline: the frontier of the relaxation, and plans along it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Generates many plans close to the frontier, as candidates for the selection (docs/internals/frequency.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The continuous relaxation: every breakpoint of the frontier, by parametric flow (docs/internals/frequency.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

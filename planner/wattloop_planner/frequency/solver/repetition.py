@@ -1,7 +1,5 @@
 """Maps a short iteration to a long one that repeats its middle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Rounds a relaxed schedule to plans, in several variants (docs/internals/frequency.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Selects the plans with the smallest loss at deadlines between them (docs/internals/frequency.md)."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Plans long iterations by their repeated structure: solves a few microbatches (docs/internals/frequency.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -6,8 +6,6 @@ of the published profiles are a tenth of the emulated model's, and their energie
 tensor-parallel ranks; savings do not depend on it, and the values are left as they are in the files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ folders of one's own need only the last three levels. Where ``perseus.json`` nam
 it is right: the artifact has limits of stages in a folder with the name of plans.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

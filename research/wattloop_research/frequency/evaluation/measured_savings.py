@@ -5,8 +5,6 @@ and beside a straggler the plan that its rule chooses. A pipeline that ends befo
 it, which costs the blocking power of each of its GPUs, the baseline too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables of an evaluation, as rows of CSV files and as Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

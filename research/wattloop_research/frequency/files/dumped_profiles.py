@@ -4,8 +4,6 @@ Perseus' profiler runs every rank at one clock in each run. Wattloop's dumps nam
 clocks, so runs under plans count as well. A run without clocks ran at free clocks, which tell nothing of one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ highest down. The energy of an instruction is the difference of the counter at i
 interpolated linearly. The ranks are those of one pipeline, in the order of its stages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The output folder: replaces an earlier result completely or not at all, and changes nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

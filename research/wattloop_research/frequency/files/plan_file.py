@@ -3,8 +3,6 @@
 Plan files are parsed as literals and never executed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

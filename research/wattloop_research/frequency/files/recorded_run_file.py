@@ -6,8 +6,6 @@ instruction. ``N.sched.json`` beside it lists each rank's clocks or power limits
 watts). ``perseus.json`` of the folder names the scheduler of Perseus' server that set them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Writes and reads the files of a planning result, except figures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """Common parts of the figures: labels drawn as one artist, and saving as PNG and SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, NamedTuple

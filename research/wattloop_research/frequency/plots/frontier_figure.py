@@ -1,7 +1,5 @@
 """Figures of frontiers: planned, measured and emulated ones, with their baselines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

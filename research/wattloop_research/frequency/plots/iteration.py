@@ -1,7 +1,5 @@
 """A figure of one iteration under a plan: one row per stage, one box per operation."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
