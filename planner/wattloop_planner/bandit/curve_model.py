@@ -1,14 +1,8 @@
-"""Prediction of an attempt's epochs to the target from its curve so far.
+"""Prediction of an attempt's epochs to the target from its curve so far, by time warping (docs/internals/bandit.md).
 
-The running best of the metric is compared with that of the job's own complete runs, at any batch size
-(time warping). A reference reached the target after T_ref epochs and the level y after t_ref(y). An
-attempt that reached y after t(y) epochs is predicted to take log T = log T_ref + log t(y) − log t_ref(y).
-Only the order of the metric's values matters, apart from interpolation between two evaluations.
-
-The spread of these predictions is learned per job, as a function of the predicted fraction of the run
-that has been seen: each complete run is predicted from those of other batch sizes before it becomes a
-reference (prequential errors). Swersky, Snoek and Adams (2014), "Freeze-thaw Bayesian optimization",
-treat the same question with a parametric family of curves.
+The spread of the predictions is learned per job, as a function of the predicted fraction of the run that has been
+seen: each complete run is predicted from those of other batch sizes before it becomes a reference (prequential errors).
+Swersky, Snoek and Adams (2014), "Freeze-thaw Bayesian optimization", treat the same question with a parametric family.
 """
 
 from __future__ import annotations

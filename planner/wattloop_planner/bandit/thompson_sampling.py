@@ -1,16 +1,7 @@
 """Policy `thompsonSampling`, the default: joint samples propose trials, and their value of information chooses.
 
-Once an arm is known to reach the target, an attempt is decided in five lines:
-
-1. A trial of each arm near those that ran is worth its expected saving in the remaining recurrences less its cost.
-2. Nine joint samples of what each arm costs are drawn from the posterior, with the seed of the decision.
-3. Each sample names the arm that is cheapest in it, of the arms whose trials are worth more than they cost.
-4. Of the arms named, the one whose trial is worth most runs.
-5. Where no trial is worth its cost, the known arm of lowest expected cost runs; beside a running attempt, the one that
-   is cheapest in a joint sample.
-
 Sources: Thompson (1933) for the samples; Frazier, Powell and Dayanik (2009) for the value of information
-(`trial_value`). docs/internals/bandit.md has the equations and measurements.
+(`trial_value`). docs/internals/bandit.md has the five lines of a decision, the equations and measurements.
 """
 
 import math

@@ -1,12 +1,4 @@
-"""Plans with fewer clock changes, for operations that are too short for a change of their own.
-
-A change of the clock takes effect only after its latency. If operations are about as short, most of a plan
-runs at other clocks than planned. Neighbouring operations of a stage then share one clock: a *group* lasts at
-least a given time and at most about twice as long, and takes no longer than its operations were planned to
-take together. Of all divisions of a stage into such groups, the one of minimum effective energy is found by
-dynamic programming. Inside a group an operation may end later than planned, so an emulation decides whether
-groups are better.
-"""
+"""Plans with fewer clock changes, for operations about as short as a change (docs/internals/frequency.md, "Groups")."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,4 @@
-"""Emulates iterations of a pipeline under a plan in virtual time: clock changes take time, and durations vary.
-
-The planner assumes that an operation runs at its planned clock from its first moment to its last. On a GPU,
-a change of the clock takes effect some time after it is requested, and until then the operation runs at the
-clock before. The emulation requests the clock of a stage's next operation when the current one ends, or
-`lead_seconds` before its planned end. An operation that is waiting for another stage therefore hides the
-latency. A request that arrives during a change waits for its end, and replaces an earlier waiting request,
-as the client's sender does.
-"""
+"""Emulates iterations of a pipeline under a plan in virtual time (docs/internals/frequency.md, "Emulation")."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,4 @@
-"""Options at clocks that were not measured, between measured ones, with their uncertainty.
-
-The time of an instruction is close to ``a + b / clock``: a part that waits for memory and a part that computes.
-So time is interpolated linearly in the reciprocal of the clock, and power linearly in the clock. The remainder of
-linear interpolation is ``|x − x₀| · |x − x₁| · |f″| / 2``. Second divided differences of the measured points
-beside the interval estimate f″. Noise of the measurements makes it larger, so a noisy profile is trusted less.
-The errors of the two measured points pass on in proportion. A profile that states no errors has the noise with
-which the measured neighbours of each point predict it.
-"""
+"""Options at clocks between measured ones, with their uncertainty (docs/internals/frequency-profiles.md)."""
 
 import bisect
 import math

@@ -1,10 +1,7 @@
-"""Merges what the ranks of a pipeline measured into one profile.
+"""Merges what the ranks of a pipeline measured into one profile (docs/internals/frequency-profiles.md).
 
-Data-parallel and tensor-parallel ranks of a stage run the same instructions on different GPUs, so each of them
-measures the same (stage, instruction, clock). Their mean weighs each rank by its error. GPUs of one model differ
-in earnest, however, by more than the errors of long measurements. The difference between ranks is then a second
-source of error, common to all of them (the random-effects model of DerSimonian and Laird, 1986): with errors
-far below it, all ranks count alike, and with errors far above it, the most accurate rank counts most.
+The difference between ranks is a second source of error, common to all of them (the random-effects model of
+DerSimonian and Laird, 1986).
 """
 
 import math

@@ -1,10 +1,7 @@
 """Finds the experiments of a folder: dumps of runs in ``…/GPU/group/experiment``, and tables of their baselines.
 
-The layout is that of the published artifact. Perseus' plans are in ``perseus/GPU/parallelism/experiment``,
-EnvPipe's in ``envpipe/…``, the power-limit baselines in ``zeus/raw/GPU/zeus_global/experiment`` and
-``zeus_local``, summarised in ``zeus/csv/GPU/zeus_global.csv``. The name of an experiment says what it is, so
-folders of one's own need only the last three levels. Where ``perseus.json`` names another scheduler than the folder,
-it is right: the artifact has limits of stages in a folder with the name of plans.
+The layout is that of the published artifact (docs/internals/pipeline-experiments.md); folders of one's own need only
+the last three levels.
 """
 
 import os
