@@ -262,11 +262,7 @@ def gaussian_arm(batch_size: int, rewards: Sequence[float]) -> GaussianArm:
 
 
 def _parameters(context: DecisionContext) -> ParameterValues:
-    """The parameters of every attempt.
-
-    Raises:
-        ValueError: A parameter has several candidates.
-    """
+    """The parameters of every attempt."""
     searched = next((each.name for each in context.parameters if len(each.candidates) > 1), None)
     if searched is not None:
         raise ValueError(

@@ -120,11 +120,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _check_experiments(experiments: list[Experiment], blocking_watts: dict[str, float]) -> None:
-    """Say which experiments have no baseline, and what is not used.
-
-    Raises:
-        UsageError: The blocking power of a GPU model is not known.
-    """
+    """Say which experiments have no baseline, and what is not used."""
     for experiment in experiments:
         if experiment.gpu not in blocking_watts:
             raise UsageError(

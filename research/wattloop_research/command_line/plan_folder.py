@@ -118,11 +118,7 @@ def _write(
 
 
 def _gpu_product(arguments: argparse.Namespace) -> str:
-    """The GPUs of the profile, as the option or the profile names them.
-
-    Raises:
-        UsageError: They contradict each other, or are no product name.
-    """
+    """The GPUs of the profile, as the option or the profile names them."""
     given, found = arguments.gpu_product or "", read_gpu_product(arguments.profile)
     if given and found and given != found:
         raise UsageError(f"--gpu-product {given}: {arguments.profile} is of {found}; leave the option out")

@@ -110,11 +110,7 @@ def _add_history_arguments(parser: argparse._ArgumentGroup) -> None:
 
 
 def _check_history(arguments: argparse.Namespace) -> None:
-    """Check these options.
-
-    Raises:
-        UsageError: One is invalid, or does not fit another.
-    """
+    """Check these options."""
     sizes = _batch_sizes(arguments.batch_sizes)
     if arguments.default_batch_size not in sizes:
         raise UsageError(
@@ -132,11 +128,7 @@ def _check_history(arguments: argparse.Namespace) -> None:
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:
-    """The batch sizes in ``--batch-sizes``, in rising order.
-
-    Raises:
-        UsageError: A batch size is invalid or repeated, or there is none.
-    """
+    """The batch sizes in ``--batch-sizes``, in rising order."""
     try:
         sizes = sorted(int(part) for part in text.split(","))
     except ValueError:
@@ -148,11 +140,7 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 
 
 def _parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
-    """The parameters in ``--parameter``.
-
-    Raises:
-        UsageError: A parameter is malformed or repeated.
-    """
+    """The parameters in ``--parameter``."""
     parameters = tuple(_parameter(text) for text in texts)
     if len({parameter.name for parameter in parameters}) < len(parameters):
         raise UsageError("--parameter: found a name twice, expected each name once")

@@ -34,11 +34,7 @@ class Conditions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            UsageError: A value is out of range.
-        """
+        """Check the values."""
         for name, value in (
             ("--clock-latency", self.clock_latency_seconds),
             ("--lead", self.lead_seconds),

@@ -126,10 +126,6 @@ def _outcome(row: Row) -> Outcome:
 
 
 def _check_quotient(row: Row, column: str, value: float | None) -> None:
-    """Check that a value is not so small that quotients by it are not finite.
-
-    Raises:
-        InputError: It is, with its line and column.
-    """
+    """Check that a value is not so small that quotients by it are not finite."""
     if value is not None and 0 < value < 1 / LIMIT:
         raise InputError(row.source, row.cells[column], f"0, or at least {1 / LIMIT:g}", row.line, column)

@@ -91,11 +91,7 @@ class Profile:
 
 
 def _check_load(profile: Profile) -> None:
-    """Refuse what was measured on idle GPUs, such as simulated ones that the training does not know.
-
-    Raises:
-        InputError: All instructions have one power at all clocks, which are far apart.
-    """
+    """Refuse what was measured on idle GPUs, such as simulated ones that the training does not know."""
     options = [option for of_kind in profile.options.values() for option in of_kind]
     clocks = [option.frequency_megahertz for option in options]
     watts = [option.energy_joules / option.time_seconds for option in options if option.energy_joules > 0]
