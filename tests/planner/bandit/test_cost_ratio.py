@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.named_policies import FixedPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from wattloop.errors import UsageError
-from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.named_policies import FixedPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 from wattloop_research.simulation.policies import POLICIES, GridPolicy, policy_named

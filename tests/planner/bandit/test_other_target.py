@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.named_policies import FixedPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy

@@ -21,7 +21,7 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context, policy_decision
-from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.named_policies import FixedPolicy
 from wattloop_planner.bandit.policy import NoFeasibleArmError, Policy
 from wattloop_planner.metric_curve import MetricCurve
 
