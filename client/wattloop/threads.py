@@ -35,7 +35,6 @@ class WatchedThread(threading.Thread):
 
     Args:
         run: What it does. An exception is logged; the message of the health check has only its type.
-        name: Its name, in the log and in the health check.
         may_return: Whether it may end by itself, when its work is done; an exception is a problem all the same.
     """
 

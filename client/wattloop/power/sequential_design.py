@@ -156,9 +156,6 @@ class SequentialDesign:
         """The limits measured so far, in descending order.
 
         After the first pass, energy and time are those at the temperature that the GPUs settle at.
-
-        Args:
-            samples_per_epoch: Converts counted samples to fractions of an epoch.
         """
         by_limit: dict[float, list[PowerWindow]] = defaultdict(list)
         for window in self.windows:

@@ -58,12 +58,7 @@ class ExperimentTags:
         self._wandb_run: Any = None
 
     def update(self, report: Report, *, last: bool = False) -> None:
-        """Tag the active runs.
-
-        Args:
-            report: The newest report.
-            last: Whether no other one follows. It waits for a slow server, for a bounded time.
-        """
+        """Tag the active runs; the last time it waits for a slow server, for a bounded time."""
         tags = tags_of(self._environment, report)
         for tracker, tag in (("mlflow", self._tag_mlflow), ("wandb", self._tag_wandb)):
             module = sys.modules.get(tracker)

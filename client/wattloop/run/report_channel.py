@@ -30,6 +30,8 @@ MAX_ANSWER_BYTES = 64 * 1024
 class ReportChannel:
     """Sends the reports of one attempt to the reporting API.
 
+    Each method that sends returns the operator's answer; None if the report was not delivered.
+
     Args:
         url: URL of the recurrence at the reporting API; empty to send no reports.
 
@@ -69,20 +71,12 @@ class ReportChannel:
         return bool(self._url)
 
     def ask(self, report: Report) -> Answer | None:
-        """Deliver a report that asks for a verdict, also during a backoff, and wait for the answer.
-
-        Returns:
-            The answer, which may be without the verdict; None if the report was not delivered.
-        """
+        """Deliver a report that asks for a verdict, also during a backoff, and wait for the answer."""
         self._next_attempt = -float("inf")
         return self.send(report, VERDICT_TIMEOUT_SECONDS)
 
     def send(self, report: Report, timeout_seconds: float = TIMEOUT_SECONDS) -> Answer | None:
-        """Deliver a report, or return immediately during the backoff after a failure.
-
-        Returns:
-            The answer, or None if the report was not delivered; the next one contains all its data.
-        """
+        """Deliver a report, or return immediately during the backoff after a failure."""
         if not self._url:
             return None
         if self._clock() < self._next_attempt:
@@ -116,21 +110,13 @@ class ReportChannel:
         return answer
 
     def send_delayed(self) -> Answer | None:
-        """Send the report that the server asked to receive later, once it is due; cheap if there is none.
-
-        Returns:
-            The answer, or None if no report was delivered.
-        """
+        """Send the report that the server asked to receive later, once it is due; cheap if there is none."""
         if self._delayed is None or self._clock() < self._next_attempt:
             return None
         return self.send(self._delayed)
 
     def send_last(self, report: Report, timeout_seconds: float) -> Answer | None:
-        """Deliver the last report, with retries until a timeout.
-
-        Returns:
-            The answer, or None if the report was not delivered or was permanently rejected.
-        """
+        """Deliver the last report, with retries until a timeout."""
         deadline = self._clock() + timeout_seconds
         self._next_attempt = -float("inf")
         while True:

@@ -204,10 +204,6 @@ class StopDecision:
     def agree(self, question: Callable[[int, int], Report], *, is_last: bool) -> Answer | None:
         """Agree with the other ranks whether to go on after the next epoch that all have completed.
 
-        Args:
-            question: Makes the report that asks the operator for the verdict on an epoch and some further ones.
-            is_last: Whether the run ends after this epoch in any case.
-
         Returns:
             The operator's latest answer to such a question; None with one rank, or if they have agreed to end.
         """

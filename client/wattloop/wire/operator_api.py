@@ -45,14 +45,9 @@ class OperatorApi:
         self._certificate_authority_file = certificate_authority_file
 
     def send(self, method: str, path: str, body: object, timeout_seconds: float, max_answer_bytes: int) -> Any:
-        """Send a request and return the JSON of the answer.
+        """Send a request to a path below the URL and return the JSON of the answer.
 
-        Args:
-            method: ``POST`` or ``PUT``.
-            path: Below the URL of the recurrence, with a slash at its begin.
-            body: JSON types.
-            timeout_seconds: How long to wait for the answer; its body may take `ANSWER_SECONDS` more.
-            max_answer_bytes: An answer that is longer is invalid.
+        The body of the answer may take `ANSWER_SECONDS` more than the timeout.
 
         Raises:
             OSError: The server is unreachable, or answered with an error (`urllib.error.HTTPError`).
