@@ -19,12 +19,7 @@ from typing import Any
 
 import kopf
 
-from wattloop_operator.cluster.api import (
-    FREQUENCY_PLANS,
-    GPU_POWER_POLICIES,
-    RECURRING_TRAINING_JOBS,
-    ResourceType,
-)
+from wattloop_operator.cluster.api import FREQUENCY_PLANS, GPU_POWER_POLICIES, RECURRING_TRAINING_JOBS, ResourceType
 from wattloop_operator.cluster.informer.watched_kinds import EventDispatcher
 
 # The server keeps the versions that a watch can resume from for five minutes.

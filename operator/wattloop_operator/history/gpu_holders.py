@@ -24,7 +24,7 @@ from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.history.job_overview import JOB
 from wattloop_operator.history.lines import Line
 from wattloop_operator.reconcile.attempt.attempt_conditions import refused_limit_in_status
-from wattloop_operator.reconcile.attempt.progress_summary import summary_of
+from wattloop_operator.reconcile.attempt.progress_deadline import summary_of
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.store import Store
 

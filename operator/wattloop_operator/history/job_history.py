@@ -18,13 +18,12 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.tariff import NO_TARIFF, Tariff
 from wattloop_operator.history.energy_origin import ANNOTATION
-from wattloop_operator.reconcile.job.savings_status import ADVICE_CHECKED
+from wattloop_operator.reconcile.job.policy_status import ADVICE_CHECKED
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_text
-from wattloop_operator.reconcile.learning.costs import Measure
+from wattloop_operator.reconcile.learning.costs import Measure, comparable_default
 from wattloop_operator.reconcile.learning.job_observations import default_values
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
-from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_planner.bandit.configuration import Configuration
 
 Value = TypeVar("Value")

@@ -22,7 +22,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobLine, job_keys, overviews
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
 from wattloop_operator.page.job_source import JobSource, SourcedGpus, SourcedJob
-from wattloop_operator.reconcile.attempt.progress_summary import with_summary
+from wattloop_operator.reconcile.attempt.progress_deadline import with_summary
 from wattloop_operator.store.store import Store
 
 # A job with the most observations takes 40 MB.

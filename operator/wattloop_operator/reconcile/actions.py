@@ -54,10 +54,7 @@ class CreateRecurrence:
 
 @dataclass(frozen=True)
 class StartWorkload:
-    """Start the workload of a recurrence.
-
-    An existing one of the same name that belongs to it is left unchanged.
-    """
+    """Start the workload of a recurrence. An existing one of the same name that belongs to it is left unchanged."""
 
     recurrence: TrainingAttempt
 

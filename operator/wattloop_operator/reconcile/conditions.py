@@ -15,8 +15,7 @@ def condition(
 ) -> Condition:
     """A condition of this type.
 
-    If `before` has it with the same status, its transition time is kept. `holds` is None if it is
-    not known.
+    If `before` has it with the same status, its transition time is kept. `holds` is None if it is not known.
     """
     status = ConditionStatus.UNKNOWN if holds is None else ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     since = next((each.last_transition_time for each in before if each.type == kind and each.status is status), now)

@@ -26,12 +26,13 @@ from wattloop_operator.reconcile.actions import (
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
 from wattloop_operator.reconcile.job.job_conditions import condition_events
 from wattloop_operator.reconcile.job.recurrences import (
+    adoption_actions,
     beyond_history_limits,
     deleted_active_events,
     deleted_events,
     learn_since_actions,
+    restored_events,
 )
-from wattloop_operator.reconcile.job.restored_job import adoption_actions, restored_events
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import CORRECTED_BY_A_CHANGE, Readiness, start_actions
 from wattloop_operator.reconcile.job.status import job_status

@@ -184,7 +184,7 @@ CONFLICTS: dict[int | str, dict[str, Any]] = {
         "model": ErrorForm,
         "description": "The registration lacks an instruction, or contradicts that of another rank; both are named. Or "
         "a report has an energy that the GPUs of the rank cannot have.",
-    },
+    }
 }
 
 

@@ -15,14 +15,7 @@ from datetime import datetime, timedelta
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop.wire.node_energy import (
-    MAX_POD_LIMITS,
-    NodeAnswer,
-    NodeReport,
-    PodGpuUsage,
-    PodLimit,
-    PodLimitState,
-)
+from wattloop.wire.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeReport, PodGpuUsage, PodLimit, PodLimitState
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
@@ -55,10 +48,6 @@ MEASURED = {each.name for each in fields(PodEnergy)} & {each.name for each in fi
 logger = logging.getLogger(__name__)
 
 
-def no_bounds_known(_node: str) -> None:
-    """The default for `bounds`: they are not known, so agents keep the last ones."""
-
-
 class NodeService:
     """The node agents' part of the reporting API, independent of HTTP.
 
@@ -75,7 +64,7 @@ class NodeService:
         energies: PodEnergies,
         clock: Callable[[], datetime],
         *,
-        bounds: BoundsOfNode = no_bounds_known,
+        bounds: BoundsOfNode = lambda _: None,
         pods_ended: Callable[[JobKey], None] = lambda _: None,
         order_limit: OrderLimit = lambda _, __, ___: None,
         gpus_reported: Callable[[NodeReport], None] = lambda _: None,
@@ -91,14 +80,7 @@ class NodeService:
         self._cleaned_up_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
-        """Check that the caller is the agent of a node, before its report is read.
-
-        Raises:
-            UnknownCallerError: The token is invalid.
-            TooManyRequestsError: Too many unknown tokens were checked lately.
-            OwnershipError: The caller is not an agent, or the agent of another node.
-            OperationError: The check failed for now.
-        """
+        """Check that the caller is the agent of a node, before its report is read; see `AuthorizeNode`."""
         try:
             self._authorize_node(token, node, address)
         except OwnershipError as error:

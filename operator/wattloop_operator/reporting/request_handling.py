@@ -1,4 +1,7 @@
-"""Request handling for all routes: path parameters, tokens, bounded bodies, blocking calls, errors as responses."""
+"""Request handling for all routes: path parameters, tokens, bounded bodies, blocking calls.
+
+What fails raises an HTTPException, whose status code depends on the error.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,7 @@ Token = Annotated[BearerToken, Depends(BEARER)]
 
 
 def count_request(limits: ReportLimits, token: BearerToken) -> None:
-    """Count a request of a token, before anything else is done for it.
-
-    Raises:
-        HTTPException: 429, the token has sent too many.
-    """
+    """Count a request of a token, before anything else is done for it."""
     try:
         limits.count_token(token)
     except TooManyRequestsError as error:
@@ -70,11 +69,7 @@ def peer_address(request: Request) -> str:
 async def received(
     request: Request, form: type[Form], max_bytes: int, count_bytes: Callable[[int], None] = lambda _: None
 ) -> Form:
-    """Read a request's body as a wire form.
-
-    Raises:
-        HTTPException: See `json_body`; 422 also for JSON that is not of this form.
-    """
+    """Read a request's body as a wire form; see `json_body`."""
     try:
         return form.from_json(await json_body(request, max_bytes, count_bytes))
     except MessageError as error:
@@ -118,20 +113,12 @@ async def json_body(request: Request, max_bytes: int, count_bytes: Callable[[int
 
 
 async def in_thread(call: Callable[[], Result]) -> Result:
-    """Run a blocking call in a thread and turn its errors into responses.
-
-    Raises:
-        HTTPException: The call failed; the status code depends on the error.
-    """
+    """Run a blocking call in a thread and turn its errors into responses."""
     return await awaited(run_in_threadpool(call))
 
 
 async def awaited(call: Awaitable[Result]) -> Result:
-    """Await a call and turn its errors into responses.
-
-    Raises:
-        HTTPException: The call failed; the status code depends on the error.
-    """
+    """Await a call and turn its errors into responses."""
     try:
         return await call
     except UnknownCallerError as error:
@@ -202,7 +189,7 @@ NODE_ERRORS: dict[int | str, dict[str, Any]] = {
     403: {"model": ErrorForm, "description": "The caller is not the agent of this node, or a pod is on another node."},
 }
 SOURCE_ERRORS: dict[int | str, dict[str, Any]] = {
-    409: {"model": ErrorForm, "description": "The attempt has another reporting source than KubeflowTrainer."},
+    409: {"model": ErrorForm, "description": "The attempt has another reporting source than KubeflowTrainer."}
 }
 BODY_ERRORS: dict[int | str, dict[str, Any]] = {
     411: {"model": ErrorForm, "description": "The body has no Content-Length."},

@@ -19,14 +19,20 @@ from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import (
     REVIEWED_FIELDS,
+    answer_to,
     evaluated_epoch,
     is_review_due,
     with_stop_request,
+    with_verdict,
 )
-from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
+from wattloop_operator.reconcile.attempt.ordered_limit import (
+    needs_agents,
+    with_agent_readings,
+    with_limit_measured,
+    with_pod_limit,
+)
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.attempt.report_effect import (
     OutputReport,
@@ -35,7 +41,6 @@ from wattloop_operator.reconcile.attempt.report_effect import (
     progress_after,
     progress_after_output,
 )
-from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
 from wattloop_operator.reconcile.energy.gpu_node_status import with_recent_power
 from wattloop_operator.reporting.interfaces import (
     AttemptEnergies,
@@ -123,18 +128,7 @@ class ReportService:
         )
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
-        """Check that the caller may report for a recurrence, before the report is read.
-
-        Returns:
-            UID of the caller's pod; empty where there are no pods.
-
-        Raises:
-            UnknownCallerError: The token is invalid.
-            OwnershipError: The caller does not run this recurrence.
-            TooManyRequestsError: There were too many reports for the recurrence, or too many
-                unknown tokens.
-            OperationError: The check failed for now.
-        """
+        """See `Authorizer`; TooManyRequestsError also if there were too many reports for the recurrence."""
         pod_uid = self._authorizer.authorize(token, namespace, name, address)
         self.limits.count_report(namespace, name)
         return pod_uid

@@ -38,7 +38,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "crashes pruned note"
     },
     "reconcile.job.status:_used": {"rtj.status.totals": "gpuEnergyJoules durationSeconds money carbonGrams"},
-    "reconcile.job.savings_status:_saving": {"rtj.status.savings[]": "name value low high unit text"},
+    "reconcile.job.policy_status:_saving": {"rtj.status.savings[]": "name value low high unit text"},
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index batchSize result gpuEnergyJoules durationSeconds energy metric "
         "costSavingPercent"
@@ -60,7 +60,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.workloadRef": "apiVersion kind uid",
         "trec.status.pods[]": "uid node",
     },
-    "reconcile.attempt.progress_summary:summary_of": {
+    "reconcile.attempt.progress_deadline:summary_of": {
         "trec.status.progress": "epoch metric curve finalMetric powerWatts powerLimitWatts energyJoules timeSeconds "
         "costPercent lastReportTime"
     },
@@ -72,7 +72,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.energy.gpu_node_status:_holders": {"gnode.status.gpus[].holders[]": "namespace pod uid"},
     "reconcile.pipeline.plan_status:plan_status": {"fplan.status": "conditions recurrence"},
-    "reconcile.pipeline.plan_status:_percentages_of": {
+    "reconcile.pipeline.plan_status:_percentages": {
         "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },

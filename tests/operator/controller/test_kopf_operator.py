@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from support.backends.model_backend import not_none
 from support.control_plane.job_manifest import job_manifest
 from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
@@ -279,8 +278,7 @@ def test_a_job_that_is_nested_deep_is_named_and_left_out_of_the_watch_until_it_i
     with running(server) as parts:
         parts.await_change("RecurringTrainingJob", "deep-1")
         until(lambda: server.watches[-1:] == ["metadata.name!=deep-1"])
-        refused = not_none(parts.cache.jobs.refused(("team", "deep-1")))
-        assert "it is nested more than 200 levels deep" in refused.problem
+        assert "it is nested more than 200 levels deep" in parts.cache.jobs.refused(("team", "deep-1")).problem
         assert parts.jobs.keys() == {"victim"}
         parts.operator.watch_again()
         parts.cache.jobs.remove(("team", "deep-1"), deep["metadata"]["uid"])
@@ -290,9 +288,7 @@ def test_a_job_that_is_nested_deep_is_named_and_left_out_of_the_watch_until_it_i
         assert parts.operator.problem() == ""
 
 
-def test_watches_that_end_again_and_again_are_a_problem_that_names_their_kinds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_watches_that_end_again_and_again_are_a_problem_that_names_their_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_operator, "MAX_SHORT_RUNS", 2)
     server = FakeApiServer(job("victim"))
     server.events = [event("ERROR", {"kind": "Status", "code": 500, "message": "broken"}), ""] * 2

@@ -48,8 +48,7 @@ def waits(backend: ModelBackend, name: str) -> bool:
 
 
 def next_wake(backend: ModelBackend) -> datetime | None:
-    snapshot = backend.state
-    result = next_actions(snapshot, backend.now)
+    result = next_actions(backend.state, backend.now)
     assert not result.actions, "no action was due"
     return result.wake_at
 
@@ -81,9 +80,7 @@ def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_timeout
     assert not waits(backend, name)
 
 
-def test_the_wait_begins_at_the_end_of_an_attempt_that_was_not_observed_to_run(
-    backend: ModelBackend,
-) -> None:
+def test_the_wait_begins_at_the_end_of_an_attempt_that_was_not_observed_to_run(backend: ModelBackend) -> None:
     backend.reconcile()
     name = backend.running[0]
     backend.advance(600)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from support.backends.backend_contract import BackendContract, BackendHarness
-from support.backends.model_backend import KEY, KilledError, ModelBackend, job, not_none, pod_energy
+from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.driver import MAX_ROUNDS, reconcile
 from wattloop_operator.reconcile.learning import job_observations
@@ -74,7 +74,7 @@ class RecurringJob(RuleBasedStateMachine):
     @rule()
     def operator_reconciles(self) -> None:
         self.backend.reconcile()
-        snapshot = not_none(self.backend.snapshot(KEY))
+        snapshot = self.backend.snapshot(KEY)
         assert next_actions(snapshot, self.backend.now).actions == (), f"actions remain after {MAX_ROUNDS} rounds"
         for recurrence in self.backend.recurrences.values():
             if recurrence.status.result is not None:
@@ -173,8 +173,7 @@ class RecurringJob(RuleBasedStateMachine):
             assert all(count == 1 for count in backend.created.values()), backend.created
             assert all(count == 1 for count in backend.started.values()), backend.started
             slots = [(each.spec.index, each.spec.slot) for each in backend.recurrences.values()]
-            by_index = dict(slots)
-            assert len(set(slots)) == len(by_index), "two slots share an index"
+            assert len(set(slots)) == len(dict(slots)), "two slots share an index"
 
     @invariant()
     def no_outcome_is_lost(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.backends.model_backend import START, not_none
+from support.backends.model_backend import START
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.commands.settings import Address
 from wattloop.run.report_channel import ReportChannel
@@ -47,8 +47,7 @@ class Operator:
     def serve(self, port: int) -> None:
         # No limit of the rate delays a report.
         seconds = itertools.count(1.0)
-        limits = ReportLimits(lambda: next(seconds))
-        self.service = ReportService(self.store, self.store, limits=limits)
+        self.service = ReportService(self.store, self.store, limits=ReportLimits(lambda: next(seconds)))
         self.served = HttpService("reports", create_app(self.service), Address("127.0.0.1", port))
         self.served.start()
 
@@ -148,7 +147,7 @@ def known_after(operator: Operator, training: Training, away: range, *, pod_is_k
             operator.service.receive_undelivered(
                 NAMESPACE, NAME, unpacked(text.packed), text.pod_uid, superseded=text.superseded
             )
-    attempt = not_none(operator.store.recurrence)
+    attempt = operator.store.recurrence
     ended_at = START + timedelta(seconds=training.now)
     back = ended_at + timedelta(hours=1) if END in away else START
     workload = WorkloadState(NAME, phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)
@@ -212,8 +211,7 @@ def test_a_process_that_was_started_again_is_never_taken_to_follow_the_one_after
         service.receive(NAMESPACE, NAME, report("first", 1, 1.0, 0.5))
     if restarted_is_known:
         service.receive(NAMESPACE, NAME, report("second", 1, 1.0, 0.6))
-    left = report("first", 9, 4.0, 0.7)
-    service.receive_undelivered(NAMESPACE, NAME, [left], "uid", superseded=True)
+    service.receive_undelivered(NAMESPACE, NAME, [report("first", 9, 4.0, 0.7)], "uid", superseded=True)
     service.receive(NAMESPACE, NAME, report("second", 2, 2.0, 0.65))
     progress = store.progress()
     # The epochs of a process that nothing is known of are lost: its place is not known.

@@ -151,16 +151,13 @@ def test_an_outcome_ends_reviews(operator: Operator, service: ReportService) -> 
     assert len(operator.reviews) == 1
 
 
-def attempt(namespace: str, name: str) -> TrainingAttempt:
-    metadata = DECIDED.metadata.model_copy(update={"namespace": namespace, "name": name})
-    return DECIDED.model_copy(update={"metadata": metadata})
-
-
 def test_one_namespace_does_not_use_up_the_reviews_of_the_others(operator: Operator) -> None:
     reviews = CostReviews(operator.review, lambda: operator.now)
 
     def evaluate(namespace: str, index: int, epoch: int) -> None:
-        recurrence = attempt(namespace, f"{namespace}-{index}")
+        name = f"{namespace}-{index}"
+        metadata = DECIDED.metadata.model_copy(update={"namespace": namespace, "name": name})
+        recurrence = DECIDED.model_copy(update={"metadata": metadata})
         reviews(recurrence, progress_after(recurrence, report(sequence=epoch, epoch=epoch, metric=0.5)))
 
     for second in range(1, 11):

@@ -331,5 +331,4 @@ def test_no_accepted_report_breaks_the_reconciler(reports: list[list[Report]], f
         reconcile(backend, KEY, backend.clock)
         if not backend.running:  # every batch size has crashed too often
             return
-    snapshot = backend.state
-    assert len(rows_of(JobHistory.of_snapshot(snapshot))) == len(reports)
+    assert len(rows_of(JobHistory.of_snapshot(backend.state))) == len(reports)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import NOW
@@ -82,7 +81,7 @@ def test_the_states_of_many_attempts_with_the_largest_plans_hold_no_more_than_th
 
         async def ask() -> None:
             for number in range(40):
-                state = not_none(await service.authorize(BearerToken("token"), "team", f"run-{number}"))
+                state = await service.authorize(BearerToken("token"), "team", f"run-{number}")
                 assert state_bytes(state) > MAX_ARCHIVE_CHARACTERS
 
         asyncio.run(ask())
@@ -137,6 +136,5 @@ def test_attempts_whose_jobs_name_one_plan_share_it() -> None:
 
     settings = JobSettings(ClusterApi(transport), time.monotonic)
     first, second = (settings.plan_of(DECIDED).given for _ in range(2))
-    assert first is not None
     assert first.spec is not None
     assert second is first

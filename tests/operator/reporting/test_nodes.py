@@ -211,8 +211,7 @@ def test_nothing_is_stored_of_a_report_with_a_pod_of_another_node(api: NodeApi) 
     elsewhere["metadata"] |= {"name": "digits-0-def", "uid": "uid-2"}
     elsewhere["spec"]["nodeName"] = "node-2"
     api.server.objects["pods/digits-0-def"] = elsewhere
-    forged = replace(USAGE, pod="digits-0-def", pod_uid="uid-2")
-    code, message = api.post(report(USAGE, forged))
+    code, message = api.post(report(USAGE, replace(USAGE, pod="digits-0-def", pod_uid="uid-2")))
     assert (code, message) == (403, "pod team/digits-0-def runs on node node-2, not on node-1")
     assert api.stored() == {}
 
@@ -295,7 +294,6 @@ class Attempts:
 
     @property
     def progress(self) -> Progress:
-        assert self.recurrence is not None
         return self.recurrence.progress
 
 

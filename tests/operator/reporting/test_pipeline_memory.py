@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
@@ -51,10 +50,6 @@ def context_of(job: int) -> PipelineState:
 def given_context(job: int) -> PipelineState:
     """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
     return replace(context_of(job), job_plan=JobPlan(given=GivenPlan("mine", f"digest-{job}")))
-
-
-def no_plan(request: PlanningRequest, _: datetime) -> PipelineFrontier:
-    return PipelineFrontier(request.profile_digest, problem="not planned here")
 
 
 @pytest.fixture
@@ -115,8 +110,7 @@ def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
     monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", 1_000_000)
     context = context_of(0)
     asyncio.run(measure(commits, context, 8_000))
-    state = not_none(store.pipelines.read(context.key))
-    assert state_bytes(state) > 1_000_000
+    assert state_bytes(store.pipelines.read(context.key)) > 1_000_000
     assert known_bytes(commits) == 0
 
 
@@ -178,7 +172,7 @@ def test_profiles_that_wait_for_the_planner_take_no_memory(store: Store) -> None
     def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
         # Only the one that is planned has been read.
         assert len(set(read)) == 1
-        return no_plan(request, now)
+        return PipelineFrontier(request.profile_digest, problem="not planned here")
 
     PipelinePlanner(Recorded(), plan, lambda _, name: contexts[name], lambda: NOW).plan_next()
     assert len(read) == 2

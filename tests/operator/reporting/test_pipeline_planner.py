@@ -11,7 +11,6 @@ from unittest import mock
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.registrations import rank_registration
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,
@@ -53,7 +52,6 @@ class Replica:
         )  # fmt: skip
 
     def plan(self, request: PlanningRequest, _now: datetime) -> PipelineFrontier:
-        assert request.given is not None
         self.planned.append(request.given.digest)
         self.during_plan()
         return PipelineFrontier(request.profile_digest)
@@ -86,7 +84,7 @@ def test_a_profile_is_planned_once_and_its_frontier_is_stored(replica: Replica) 
     assert replica.planner.plan_next()
     assert not replica.planner.plan_next()
     assert replica.planned == ["d1"]
-    state = not_none(replica.store.pipelines.read(PipelineKey("job", 0, 0)))
+    state = replica.store.pipelines.read(PipelineKey("job", 0, 0))
     assert state.frontier is not None
     assert not state.waits_for_plan
 
@@ -171,8 +169,7 @@ def test_a_pipeline_whose_attempt_has_ended_is_not_planned(replica: Replica) -> 
 
 def test_a_job_that_wants_no_plan_any_more_is_not_planned(replica: Replica) -> None:
     replica.waits("job", "d1")
-    context = context_of("job", "d1")
-    replica.contexts["job-0-0"] = replace(context, job_plan=JobPlan(enabled=False))
+    replica.contexts["job-0-0"] = replace(context_of("job", "d1"), job_plan=JobPlan(enabled=False))
     assert replica.planner.plan_next()
     assert not replica.planner.plan_next()
     assert replica.planned == []
@@ -202,7 +199,6 @@ def test_another_replica_takes_over_from_one_that_was_killed_while_it_planned(tm
     command = [sys.executable, "-c", PLANS_WITHOUT_END, f"sqlite:///{tmp_path / 'wattloop.db'}", NOW.isoformat()]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == b"plans\n"
     finally:
         owner.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from support.backends.model_backend import KEY, not_none
+from support.backends.model_backend import KEY
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api, Reply, planned_here, running_api
@@ -43,7 +43,7 @@ def report(api: Api, name: str, token: str, rank: int, message: RankReport) -> R
 
 def stored(api: Api, name: str) -> PipelineState:
     spec = api.read(name).spec
-    return not_none(api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)))
+    return api.store.pipelines.read(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
 
 
 def exchange(api: Api, name: str, token: str, ranks: list[SimulatedRank]) -> None:
@@ -80,7 +80,6 @@ def test_two_ranks_register_measure_and_run_a_plan_although_the_operator_is_rest
         assert stored(second, name).directive == before.directive
         exchange_until(second, name, token, ranks, lambda: all(rank.running.mode == PLAN for rank in ranks))
         state = stored(second, name)
-    assert state.frontier is not None
     clocks = state.frontier.points[state.directive.point or 0].clocks_megahertz
     assert [rank.running.clocks_megahertz for rank in ranks] == list(clocks)
 
@@ -184,7 +183,7 @@ def test_an_announced_straggler_is_stored_until_its_end_is_announced(api: Api) -
     register(api, name, token, rank_registration(0))
     path = api.path(name, last="pipeline/straggler")
     assert api.send_message(path, token, StragglerNotice(2.5, "throttled")).code == 200
-    straggler = not_none(stored(api, name).straggler)
+    straggler = stored(api, name).straggler
     assert (straggler.iteration_seconds, straggler.reason, straggler.announced) == (2.5, "throttled", True)
     assert api.send_message(path, token, StragglerNotice(None)).code == 200
     assert stored(api, name).straggler is None

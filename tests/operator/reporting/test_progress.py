@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from support.backends.model_backend import not_none
 from support.reporting.reporting_api import BODY, Api, Reply
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, Report
@@ -110,7 +109,7 @@ def test_energy_and_time_never_fall_whatever_counters_and_clocks_do(api: Api, st
         assert after >= before
         assert after[1] >= before[1]
         before = after
-        usage = not_none(usage_of(progress))
+        usage = usage_of(progress)
         assert usage.gpu_energy_joules >= 0 <= usage.duration_seconds
 
 
@@ -130,8 +129,7 @@ def test_a_report_after_the_end_is_answered_with_stop_and_changes_nothing(api: A
     assert reply.body["stop"] is True
     assert reply.body["reason"].startswith("the attempt has ended: still running at activeDeadlineSeconds")
     assert len(reply.body["reason"]) <= 2000
-    progress = api.progress(name)
-    assert progress.process.sequence == 1
+    assert api.progress(name).process.sequence == 1
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -163,8 +161,7 @@ def test_a_run_beyond_its_cost_limit_is_answered_with_stop_each_time(api: Api) -
 def test_reaching_the_target_counts_at_any_cost(api: Api) -> None:
     name, token = api.recurrence(stop_cost_joules=Decimal(5000))
     assert api.post(name, token, body(9, metric=0.95)).body["stop"] is False
-    progress = api.progress(name)
-    assert progress.reached
+    assert api.progress(name).reached
 
 
 @pytest.mark.parametrize(("counted", "reached"), [(2, True), (1, False), (None, False)])
@@ -175,8 +172,7 @@ def test_evaluations_in_a_row_survive_a_lost_report(api: Api, counted: int | Non
     api.post(name, token, body(1, consecutive_reached=0))
     # Report 2, whose metric reached the target too, was lost.
     api.post(name, token, body(3, metric=0.95, consecutive_reached=counted))
-    progress = api.progress(name)
-    assert progress.reached is reached
+    assert api.progress(name).reached is reached
 
 
 def test_evaluations_in_a_row_are_at_most_the_evaluations(api: Api) -> None:
@@ -253,8 +249,7 @@ def test_a_report_is_stored_even_if_the_early_stop_cannot_be_decided(
 
     service = ReportService(local_progress(api.store, lambda: None), api.tokens, fail)
     assert service.receive("team", name, Report.from_json(body(1))).stop is False
-    progress = api.progress(name)
-    assert progress.process.sequence == 1
+    assert api.progress(name).process.sequence == 1
     assert f"team/{name}: the early stop cannot be decided now: the database is away" in caplog.text
 
 
@@ -329,7 +324,6 @@ def test_the_metric_of_the_target_and_the_epoch_of_its_evaluation_are_the_progre
         status(10, loss=0.6, eval_accuracy=0.71, eval_runtime=0.5, epoch=1.0, current_epoch=1.3),
     )
     assert (str(progress.metric), str(progress.epoch), progress.process.evaluations) == ("0.71", "1", 1)
-    assert progress.curve is not None
     assert (progress.curve.epochs, progress.curve.metrics) == ((1.0,), (0.71,))
 
 

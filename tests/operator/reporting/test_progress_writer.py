@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import not_none, pod_energy
+from support.backends.model_backend import pod_energy
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import GpuEnergy, Report
@@ -59,7 +59,6 @@ def test_gpus_that_are_read_from_outside_of_the_training_have_a_recent_power(
     seen = OutputReport(0, gpus=ObservedGpus((GpuEnergy("GPU-0", 0, 500_000, 1.0, 3.0),)))
     writer_of(progress_store).merge("team", "run", ReceivedReport(seen, NOW))
     (gpu,) = progress_store.progress().gpus
-    assert gpu.recent is not None
     assert gpu.recent.power_watts == 250
 
 
@@ -118,7 +117,6 @@ def test_of_values_that_were_read_at_once_only_the_last_is_judged_and_marks_an_e
         service.observe("team", "run", OutputReport(number, metric, number, gpus=gpus, is_followed=number < 3))
     progress = progress_store.progress()
     assert (progress.reached, progress.stop_requested) == (True, False)
-    assert progress.first_epoch is not None
     assert progress.first_epoch.epoch == 3
 
 
@@ -221,9 +219,7 @@ def test_waiting_progress_is_written_at_shutdown(progress_store: MemoryProgressS
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 30), st.booleans()), max_size=60))
-def test_the_interval_bounds_the_writes_and_changes_no_result(
-    sent: list[tuple[float, int, bool]],
-) -> None:
+def test_the_interval_bounds_the_writes_and_changes_no_result(sent: list[tuple[float, int, bool]]) -> None:
     progress_store, plain = MemoryProgressStore(), MemoryProgressStore()
     writer, unbounded = writer_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writer
     for pause, number, result in sent:
@@ -282,7 +278,7 @@ def test_a_report_without_gpus_gets_the_agents_energy_as_it_was_when_it_arrived(
     energies.energies = (pod_energy(9000.0, 90.0, ended=False, measured_at=NOW),)
     progress_store.now += 1.0
     service.writer.write_due()
-    agents = not_none(progress_store.progress().agents)
+    agents = progress_store.progress().agents
     assert (agents.latest.epoch, agents.latest.energy_joules, agents.latest.time_seconds) == (2, 1000, 10)
     assert energies.reads == 2
 
@@ -298,8 +294,7 @@ def test_reports_with_gpus_and_repeated_reports_read_no_energy(progress_store: M
 def test_a_report_is_stored_although_the_energies_cannot_be_read(
     progress_store: MemoryProgressStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    energies = MemoryEnergies(away=True)
-    service = service_with(progress_store, energies)
+    service = service_with(progress_store, MemoryEnergies(away=True))
     for number in (1, 2):
         progress_store.now += 1.0
         assert service.receive("team", "run", without_gpus(number)).stop is False

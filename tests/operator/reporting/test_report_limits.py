@@ -117,8 +117,7 @@ def test_users_within_their_shares_never_use_up_the_limit(requests: list[tuple[f
 
 
 def test_a_thousand_ranks_that_report_at_once_are_within_the_limits() -> None:
-    limits = ReportLimits(Clock())
-    assert accepted(limits, "large", 1_000) == 1_000
+    assert accepted(ReportLimits(Clock()), "large", 1_000) == 1_000
 
 
 def test_a_request_beyond_a_limit_takes_nothing() -> None:
@@ -147,8 +146,7 @@ def test_long_pipeline_messages_count_as_many() -> None:
 
 
 def test_unknown_tokens_from_one_address_leave_other_addresses_their_reviews() -> None:
-    clock = Clock()
-    limits = ReportLimits(clock)
+    limits = ReportLimits(Clock())
     reviewed = 0
     for _ in range(5_000):
         try:

@@ -147,8 +147,7 @@ def test_a_verdict_of_another_replica_is_found(api: Api) -> None:
     other = ReportService(local_progress(api.store, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS)
     replica = HttpService("reporting API", create_app(other), Address("127.0.0.1", 0))
     with replica, ThreadPoolExecutor(1) as threads:
-        elsewhere = replace(api, url=replica.url)
-        waiting = threads.submit(elsewhere.post, name, token, question(1, 1).to_json())
+        waiting = threads.submit(replace(api, url=replica.url).post, name, token, question(1, 1).to_json())
         api.post(name, token, question(0, 1).to_json())
         assert (waiting.result().body["stop"], waiting.result().body["decided_epoch"]) == (False, 1)
 
@@ -210,8 +209,7 @@ def test_all_ranks_get_the_sums_of_a_schedule_once_all_have_measured_its_last_li
     measured = {rank: [300.0, 250.0, 200.0] for rank in range(RANKS)} | {2: [300.0, 200.0]}
     for rank, limits in measured.items():
         profile = tuple(LimitMeasurement(watts, watts, 4.0 + rank, 0.25) for watts in limits)
-        ask = replace(question(rank, 2), profile=profile)
-        answer = replicas.services[0].receive("team", "run", ask)
+        answer = replicas.services[0].receive("team", "run", replace(question(rank, 2), profile=profile))
         assert (answer.limit_schedule, answer.profile) == (schedule, ())
     # All ranks choose after the next epoch that rank 0 asks about.
     replicas.progress_store.now += 1.0
@@ -224,7 +222,6 @@ def test_all_ranks_get_the_sums_of_a_schedule_once_all_have_measured_its_last_li
 
 def test_one_rank_is_told_to_stop_as_before() -> None:
     service = Replicas(limited(1500.0)).services[0]
-    single = replace(question(0, 1), ranks=1, verdict_epoch=None)
-    assert service.receive("team", "run", single) == Answer()
+    assert service.receive("team", "run", replace(question(0, 1), ranks=1, verdict_epoch=None)) == Answer()
     answer = service.receive("team", "run", replace(question(0, 2), ranks=1, verdict_epoch=None))
     assert (answer.stop, answer.stop_epoch, answer.decided_epoch) == (True, None, 0)

@@ -34,8 +34,8 @@ from wattloop_operator.domain.training_attempt import ProgressRow, TrainingAttem
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.history.replayed_decisions import ReplayedDecision, replayed_decisions
 from wattloop_operator.reconcile import actions
-from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
+from wattloop_operator.reconcile.attempt.ordered_limit import with_agent_readings
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.attempt.report_effect import OutputReport, progress_after, progress_after_output
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
@@ -46,12 +46,6 @@ from wattloop_planner.observations import Outcome
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")
 Value = TypeVar("Value")
-
-
-def not_none(value: Value | None) -> Value:
-    """The value, which must not be None."""
-    assert value is not None
-    return value
 
 
 class KilledError(Exception):
@@ -340,6 +334,15 @@ class ModelBackend:
         """Its process reports its end and ends; returns its status then."""
         self.report(name, finished=True, **fields)
         return self.end_attempt(name)
+
+    def run_once(self, image_digest: str | None = None, **fields: Any) -> str:
+        """Run the oldest attempt to its end, and wait for the next recurrence; returns its name."""
+        self.reconcile()
+        name = self.running[0]
+        self.run_workload(name, image_digest)
+        self.finish(name, **fields)
+        self.advance(3600)
+        return name
 
     def edit(self, **changes: Any) -> None:
         """The user edits the job, and the operator sees that."""

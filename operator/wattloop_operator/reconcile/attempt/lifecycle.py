@@ -41,14 +41,10 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
     rank_conditions,
 )
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
-from wattloop_operator.reconcile.attempt.progress_summary import summary_due_at, summary_of
+from wattloop_operator.reconcile.attempt.progress_deadline import summary_due_at, summary_of
 from wattloop_operator.reconcile.attempt.queue_wait import outdated, queue_conditions
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
-from wattloop_operator.reconcile.energy.agent_energy import (
-    END_ROUNDING_SECONDS,
-    agent_energy_of,
-    coverage_end,
-)
+from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of, coverage_end
 from wattloop_operator.reconcile.energy.attempt_usage import (
     unmeasured_message,
     usage_at_end,

@@ -21,12 +21,12 @@ from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed, has_ended_by_report, has_silent_rank
-from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import (
     BLAMES_NONE,
     failure_place,
     has_trained,
+    quoted_output,
     repeated_failure,
     script_error,
     start_failure,
@@ -264,10 +264,7 @@ def _running(
 
 
 def _from_reports(recurrence: TrainingAttempt) -> Ended:
-    """The result of a process that ended by itself.
-
-    Reaching the target counts, at any cost and time.
-    """
+    """The result of a process that ended by itself. Reaching the target counts, at any cost and time."""
     target = recurrence.spec.target
     progress = recurrence.progress
     if progress.reached:

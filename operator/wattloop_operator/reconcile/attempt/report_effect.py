@@ -236,8 +236,7 @@ def _rounded(watts: float | None) -> int | None:
 def curve_with(curve: MetricCurve | None, epoch: float, metric: float, *, maximize: bool) -> MetricCurve | None:
     """The curve with one more evaluation.
 
-    Of several evaluations at one epoch the best one counts. An evaluation before any training is not part of the
-    curve.
+    Of several evaluations at one epoch the best one counts. An evaluation before any training is not part of the curve.
 
     `curve`: the evaluations so far; None if there are none. `maximize`: whether higher is better.
     """

@@ -107,10 +107,7 @@ class AgentEnergy:
         return self.includes_all_gpus and all(reached)
 
     def coverage_percent(self, started: datetime | None, until: datetime) -> float | None:
-        """The part of the GPUs' time that the reports cover.
-
-        None if the start of the attempt is not known.
-        """
+        """The part of the GPUs' time that the reports cover. None if the start of the attempt is not known."""
         if self.covers(until):
             return 100.0
         total = 0.0 if started is None else (until - started).total_seconds() * max(self.expected_devices, 1)
@@ -147,12 +144,10 @@ def coverage_end(workload: WorkloadState | None, timeout_seconds: int, now: date
 def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float:
     """Bound on the error of the processes' energy, from agents' reports of the whole attempt.
 
-    The processes' energy is part of the attempt's, and the attempt's is at most the agents' plus
-    its uncertainty. The time that the attempt had its GPUs gives a weaker bound, because the agents
-    only know when pods came and went.
+    The processes' energy is part of the attempt's, and the attempt's is at most the agents' plus its uncertainty. The
+    time that the attempt had its GPUs gives a weaker bound, because the agents only know when pods came and went.
 
-    Returns:
-        Joules; infinite if the GPUs' power between two steps of their counters is not known.
+    Joules; infinite if the GPUs' power between two steps of their counters is not known.
     """
     if not progress.max_power_limit_watts:
         return math.inf

@@ -43,6 +43,8 @@ MIN_COVERAGE_PERCENT = 95.0
 # Product name of the device that stands for the processors of a machine without a GPU.
 PROCESSORS_PRODUCT = "processors"
 READ_PROCESSORS = "run it as root on a machine with RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
+# By whether others used the GPUs, too.
+ATTRIBUTIONS = {None: Attribution.UNKNOWN, True: Attribution.SHARED, False: Attribution.EXCLUSIVE}
 # The results that something would be learned from.
 _LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED})
 
@@ -71,16 +73,10 @@ def usage_of(progress: Progress) -> Usage | None:
         duration_seconds=round(duration_seconds(progress.gpus), DECIMALS),
         devices=devices_at_once(progress.gpus),
         gpu_product=progress.gpu_product,
-        attribution=_attribution(any_shared(gpu.shared for gpu in progress.gpus)),
+        attribution=ATTRIBUTIONS[any_shared(gpu.shared for gpu in progress.gpus)],
         max_power_limit_watts=progress.max_power_limit_watts,
         uncertainty_joules=(Decimal(sum(bounds)) / 1000 if bounds else None),
     )
-
-
-def _attribution(shared: bool | None) -> Attribution:
-    if shared is None:
-        return Attribution.UNKNOWN
-    return Attribution.SHARED if shared else Attribution.EXCLUSIVE
 
 
 def _usage_so_far(agents: AgentReadings) -> Usage:
@@ -98,10 +94,9 @@ def _usage_so_far(agents: AgentReadings) -> Usage:
 def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime | None, until: datetime) -> Usage | None:
     """Usage of an attempt that has ended, from the more accurate source.
 
-    If the sources contradict each other, the agents' reports are used: the agents know when pods had
-    their GPUs. If the agents' reports do not cover the whole attempt, the processes' reports are used.
-    If the processes reported nothing, the agents' reports are used, with the part of the time that
-    they cover.
+    If the sources contradict each other, the agents' reports are used: the agents know when pods had their GPUs. If the
+    agents' reports do not cover the whole attempt, the processes' reports are used. If the processes reported nothing,
+    the agents' reports are used, with the part of the time that they cover.
     """
     own = usage_of(progress) if progress.gpus else None
     if own is None:
@@ -225,8 +220,7 @@ def unmeasured_message(recurrence: TrainingAttempt, result: Result, usage: Usage
 
 def unmeasured_cause(recurrence: TrainingAttempt, result: Result, usage: Usage | None) -> str:
     """Why no energy of an ended attempt was measured, and what to do; empty if it was, or if nothing is lost."""
-    progress = recurrence.progress
-    max_power = max_power_of(progress, usage)
+    max_power = max_power_of(recurrence.progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
     seconds = 0.0 if usage is None else float(usage.duration_seconds)
     if result not in _LEARNED or has_cost(energy, seconds, max_power):

@@ -81,8 +81,7 @@ def _interval_of(gpu: GpuEnergy) -> CountedInterval:
 
 def _with_interval(known: GpuIntervals, gpu: GpuEnergy, gpus: int) -> GpuIntervals:
     latest = CountedInterval(**{name: getattr(known, name) for name in CountedInterval.model_fields})
-    new = _interval_of(gpu)
-    intervals = _merged([*known.earlier, latest], new, is_complete=known.oldest is None)
+    intervals = _merged([*known.earlier, latest], _interval_of(gpu), is_complete=known.oldest is None)
     kept = min(MAX_EARLIER_INTERVALS, MAX_EARLIER_OF_ATTEMPT // gpus) + 1
     oldest = known.oldest
     for each in intervals[:-kept]:

@@ -95,16 +95,11 @@ def epoch_usage(
         found = EpochUsage(float(latest.energy_joules) / float(epochs), float(latest.time_seconds) / float(epochs))
     else:
         found = _mean_between(first, latest, usage, float(epochs))
-    if spec.profile_power_limits and not progress.is_ending and not _is_long(progress):
+    is_long = first is not None and latest.time_seconds - first.time_seconds >= MIN_UNMEASURED_SECONDS
+    if spec.profile_power_limits and not progress.is_ending and not is_long:
         # The first measurement may still go on.
         return EpochUsage(start_up=found.start_up)
     return found
-
-
-def _is_long(progress: Progress) -> bool:
-    first, latest = _marks(progress)
-    since = None if first is None or latest is None else latest.time_seconds - first.time_seconds
-    return since is not None and since >= MIN_UNMEASURED_SECONDS
 
 
 def _marks(progress: Progress) -> tuple[EpochMark | None, EpochMark | None]:

@@ -43,10 +43,7 @@ def is_newer(before: Readings, report: NodeReport) -> bool:
 
 
 def gpu_node_status(before: Readings, report: NodeReport, now: datetime) -> GPUNodeStatus:
-    """The status after a report.
-
-    `before`: the readings before it, of the same ledger; empty if there are none.
-    """
+    """The status after a report. `before`: the readings before it, of the same ledger; empty if there are none."""
     last_report_time = now.replace(microsecond=0)
     if not report.gpus:
         return GPUNodeStatus(last_report_time=last_report_time, gpu_count=0)

@@ -90,7 +90,8 @@ def job_conditions(
     failure = run_failure(snapshot, ended)
     found += [_ready(readiness, failure)]
     found += _run_request(snapshot, readiness)
-    found += batch_size_passed(snapshot.job.spec)
+    if unpassed := unpassed_batch_size(snapshot.job.spec):
+        found.append((BATCH_SIZE_PASSED, False, "NotInTemplate", unpassed))
     found += _pods_started(snapshot)
     found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)
@@ -123,8 +124,7 @@ def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
 
 def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Iterator[EmitEvent]:
     """The events of conditions that begin: each tells once what has come to hinder the job."""
-    metadata = snapshot.job.metadata
-    name = metadata.full_name
+    name = snapshot.job.metadata.full_name
     before = {each.type: each for each in snapshot.job.status.conditions}
     after = {each.type: each for each in conditions}
     for kind, begins in BEGINS.items():
@@ -163,10 +163,7 @@ def _last_run(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterato
 
 
 def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
-    """Why nothing is learned from the last run although it reached its target.
-
-    Such a job keeps its default batch size.
-    """
+    """Why nothing is learned from the last run although it reached its target: the job keeps its default then."""
     latest = ended[-1].latest if ended and snapshot.job.spec.mode is not Mode.FIXED else None
     if latest is None or latest.result != Result.REACHED.value or job_observations.observations([latest]):
         return
@@ -200,12 +197,7 @@ def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
         short = _shortfalls(snapshot)
         more = len(short) - MAX_SHORTFALLS_NAMED
         text = "; ".join(short[:MAX_SHORTFALLS_NAMED]) + (f"; {more} more batch sizes too" if more > 0 else "")
-        yield (
-            METRIC,
-            False,
-            "FallsShort",
-            f"{text}. {SHORTFALL_REMEDY}",
-        )
+        yield (METRIC, False, "FallsShort", f"{text}. {SHORTFALL_REMEDY}")
     elif guard.default_runs < MIN_DEFAULT_RUNS:
         text = f"the default batch size {default} has {guard.default_runs} of {MIN_DEFAULT_RUNS} final metrics needed"
         yield METRIC, None, "WaitsForDefault", f"{text} with {SAME_TRAINING}; nothing is excluded until then"
@@ -266,22 +258,17 @@ def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, 
     The FrequencyPlan that a job names is looked for by the writer of these statuses while an attempt runs. When it
     appears, the ranks run it without a restart. When the attempt is deleted, the condition stays as it was.
     """
-    plans = (
-        (each.order, each.metadata.name, each.status.frequency_plan)
-        for each in snapshot.recurrences
-        if each.status.frequency_plan is not None
-    )
-    latest = max(plans, key=lambda each: each[0], default=None)
-    power, newest = snapshot.job.spec.power, (None if latest is None else latest[1:])
+    power = snapshot.job.spec.power
     if power.clocks_by_plan is None:
         return
-    if newest is None:
+    planned = (each for each in snapshot.recurrences if each.status.frequency_plan is not None)
+    newest = max(planned, key=lambda each: each.order, default=None)
+    if newest is None or (applied := newest.status.frequency_plan) is None:
         for each in snapshot.job.status.conditions:
             if each.type == PLAN_AVAILABLE:
                 yield PLAN_AVAILABLE, HOLDS[each.status], each.reason, each.message
         return
-    recurrence, applied = newest
-    of_recurrence = f"recurrence {recurrence}"
+    of_recurrence = f"recurrence {newest.metadata.name}"
     if power.named_plan is not None and not applied.name:
         text = (
             f"{of_recurrence}: the job names FrequencyPlan {power.named_plan}, which does not exist in namespace "
@@ -317,29 +304,9 @@ def unpassed_batch_size(spec: RecurringTrainingJobSpec) -> str:
     )
 
 
-def batch_size_passed(spec: RecurringTrainingJobSpec) -> Iterator[tuple[str, bool, str, str]]:
-    """The condition of a job that passes no batch size; nothing for any other job."""
-    text = unpassed_batch_size(spec)
-    if text:
-        yield BATCH_SIZE_PASSED, False, "NotInTemplate", text
-
-
-@dataclass(frozen=True)
-class Unobserved:
-    """Numbers of recurrences that were started, have no object and no observation.
-
-    Attributes:
-        deleted: Somebody deleted them while they were active, so that they never had an observation.
-        lost: The database has lost their observations.
-    """
-
-    deleted: int
-    lost: int
-
-
 @once_per_snapshot
-def unobserved(snapshot: Snapshot) -> Unobserved:
-    """The recurrences that nothing is known of.
+def unobserved(snapshot: Snapshot) -> tuple[int, int]:
+    """How many recurrences were deleted while they were active, and of how many the observation is lost.
 
     Indices have no gaps. Those below the oldest attempt that the store keeps of a job with many are left out.
     """
@@ -351,19 +318,19 @@ def unobserved(snapshot: Snapshot) -> Unobserved:
     if is_unseen_restored(snapshot.job):
         # How many were deleted is lost with the status.
         lost = len({each.spec.index for each in snapshot.restored_recurrences} - known) if records else missing
-        return Unobserved(missing - lost, lost)
+        return missing - lost, lost
     if before.totals.deleted is None:
         # An earlier version did not tell them apart.
-        return Unobserved(missing, 0)
+        return missing, 0
     of_names = (index_in_name(snapshot.job.metadata.name, each) for each in before.active)
     recent = {*of_names, *range(before.totals.recurrences, next_index(snapshot))}
     deleted = before.totals.deleted + len(recent - known - {None})
-    return Unobserved(deleted, max(missing - deleted, 0))
+    return deleted, max(missing - deleted, 0)
 
 
 def history_lost(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     """That observations are lost, and what that costs; nothing if none is."""
-    lost, uid = unobserved(snapshot).lost, history_uid(snapshot.job)
+    (_, lost), uid = unobserved(snapshot), history_uid(snapshot.job)
     if is_restored(snapshot.job) and not snapshot.records and not lost:
         text = (
             f"the job was restored, and the database has nothing of its history, which has the UID {uid}: nothing is "

@@ -1,7 +1,8 @@
 """Retries: which results another attempt of the same recurrence follows, how many, and what they run.
 
 A disruption says nothing of the attempt that it ended. So the attempt is repeated as it was decided, with its seed,
-unless it had not started, or its job would not decide so any more. Other retries are decided again.
+unless it had not started, or its job would not decide so any more. Other retries are decided again. What decides raises
+NoFeasibleArmError if no feasible batch size is left.
 """
 
 from __future__ import annotations
@@ -96,21 +97,13 @@ def open_recurrences(snapshot: Snapshot) -> tuple[Attempts, ...]:
 
 
 def retry_actions(snapshot: Snapshot, recurrences: Iterable[Attempts]) -> list[CreateRecurrence]:
-    """Create the next attempt of each recurrence for which a retry is due.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """Create the next attempt of each recurrence for which a retry is due."""
     due = (retry_of(snapshot, each) for each in recurrences if is_retry_due(snapshot, each))
     return [CreateRecurrence(each, inputs_of(snapshot, each)) for each in due]
 
 
 def decided_again(snapshot: Snapshot, decided: TrainingAttempt) -> TrainingAttempt:
-    """What is decided for an attempt from this state of its job: the same if it is what the decision was made from.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """What is decided for an attempt from this state of its job: the same if it is what the decision was made from."""
     spec = decided.spec
     earlier = next((each for each in recurrences_of(snapshot) if each[0].spec.index == spec.index), None)
     if earlier is None:
@@ -126,9 +119,6 @@ def repeated(snapshot: Snapshot, disrupted: TrainingAttempt, attempt: Attempt) -
     Returns:
         The attempt. None if it must be decided again: the job trains something else by now, has another objective or
         policy, no longer offers the configuration, or has excluded it by other results.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
     """
     spec, decision = disrupted.spec, disrupted.spec.decision
     reason = decision.reason.partition(REPEATS)[0]
@@ -175,11 +165,7 @@ def _never_started(attempt: TrainingAttempt) -> bool:
 
 
 def retry_of(snapshot: Snapshot, attempts: Attempts) -> TrainingAttempt:
-    """The next attempt of a recurrence.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """The next attempt of a recurrence."""
     spec = attempts[-1].spec
     latest, attempt = attempts[-1], Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
     if latest.status.result is Result.DISRUPTED and not _never_started(latest):

@@ -23,8 +23,14 @@ from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import write_outcome
 from wattloop_operator.reconcile.attempt.outcome import Ended
-from wattloop_operator.reconcile.job.recurrences import Attempts, last_end, latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.restored_job import counts_are_lost
+from wattloop_operator.reconcile.job.recurrences import (
+    Attempts,
+    counts_are_lost,
+    last_end,
+    latest_slot_time,
+    next_index,
+    used_slots,
+)
 from wattloop_operator.reconcile.job.retry import MISTAKES, is_retry_due, retry_actions, wait_after_mistakes
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.learning.known_inputs import inputs_of
@@ -152,11 +158,7 @@ class Readiness:
 
 
 def start_actions(snapshot: Snapshot, open_now: tuple[Attempts, ...], now: datetime) -> tuple[list[Action], Readiness]:
-    """Compute which starts are due.
-
-    Returns:
-        The actions, and whether and when further recurrences start.
-    """
+    """Compute which starts are due, and whether and when further recurrences start."""
     job = snapshot.job
     wrong = wrong_parameters(job.spec.parameters, job.spec.batch_size)
     if wrong is not None:
@@ -182,7 +184,9 @@ def start_actions(snapshot: Snapshot, open_now: tuple[Attempts, ...], now: datet
         return _start_due(snapshot, open_now, slots, ready, now)
     except NoFeasibleArmError as error:
         message = f"{error}. {CRASHES_COUNT}"
-        return [*_event_once(snapshot, NO_ARM_LEFT, message)], Readiness(False, NO_ARM_LEFT, message)
+        is_stated = any(each.reason == NO_ARM_LEFT for each in job.status.conditions)
+        event = EmitEvent(True, NO_ARM_LEFT, f"{job.metadata.full_name}: {message}")
+        return [] if is_stated else [event], Readiness(False, NO_ARM_LEFT, message)
 
 
 def _blocked(snapshot: Snapshot, open_now: tuple[Attempts, ...]) -> Readiness | None:
@@ -284,18 +288,10 @@ def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
 
 
 def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[EmitEvent]:
-    """Report missed starts once.
-
-    They are counted when the slot after them is started or skipped.
-    """
+    """Report missed starts once. They are counted when the slot after them is started or skipped."""
     name = snapshot.job.metadata.full_name
     if slots.missed:
         count = f"{slots.missed} or more" if slots.missed >= MAX_MISSED_COUNTED else str(slots.missed)
         yield EmitEvent(True, "MissedStarts", f"{name}: {count} starts before {slots.due} were missed")
     if reason:
         yield EmitEvent(True, "MissedStart", f"{name}: the start at {slots.due} was missed: {reason}")
-
-
-def _event_once(snapshot: Snapshot, reason: str, text: str) -> Iterator[EmitEvent]:
-    if not any(each.reason == reason for each in snapshot.job.status.conditions):
-        yield EmitEvent(True, reason, f"{snapshot.job.metadata.full_name}: {text}")

@@ -19,9 +19,14 @@ from wattloop_operator.domain.quantities import KILOWATT_HOURS, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money_status
 from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_state, run_failure, unobserved
-from wattloop_operator.reconcile.job.policy_status import policy_status
+from wattloop_operator.reconcile.job.policy_status import (
+    advice_checked,
+    policy_status,
+    recent_saving,
+    savings_of,
+    savings_status,
+)
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.savings_status import advice_checked, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
@@ -50,7 +55,7 @@ def job_status(
     known = _ended(histories_of(attempts.records), open_indices)
     conditions = job_conditions(snapshot, readiness, known, attempts.current, now)
     conditions += advice_checked(snapshot, costs, now)
-    missing = unobserved(snapshot)
+    deleted, lost = unobserved(snapshot)
     state, failure = job_state(snapshot, readiness, run_failure(snapshot, known), conditions)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
@@ -69,8 +74,8 @@ def job_status(
             reached=max(before.totals.reached, sum(each.reached for each in ended)),
             failed=max(before.totals.failed, sum(not each.reached for each in ended)),
             missed=before.totals.missed + readiness.missed,
-            deleted=missing.deleted,
-            lost=missing.lost,
+            deleted=deleted,
+            lost=lost,
             **_used(snapshot, histories),
         ),
         savings=savings_status(snapshot.tariff, ended, costs, energy, time),
@@ -190,9 +195,7 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
     for running in snapshot.recurrences:
         if running.status.result is None:
             entries[running.spec.index] = RecentRecurrence(
-                name=running.metadata.name,
-                index=running.spec.index,
-                batch_size=running.spec.batch_size,
+                name=running.metadata.name, index=running.spec.index, batch_size=running.spec.batch_size
             )
     newest = sorted(entries, reverse=True)[:MAX_RECENT]
     return tuple(entries[index] for index in newest)

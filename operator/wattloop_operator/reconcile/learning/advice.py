@@ -20,10 +20,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.job_observations import default_configuration
-from wattloop_operator.reconcile.learning.power_profiles import (
-    highest_measurement,
-    selected_measurement,
-)
+from wattloop_operator.reconcile.learning.power_profiles import highest_measurement, selected_measurement
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.observation_order import equal_or_unknown
 from wattloop_planner.bandit.policy import NINETY_PERCENT, Arm, Decision, DecisionContext

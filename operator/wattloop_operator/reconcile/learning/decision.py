@@ -1,4 +1,7 @@
-"""Decides the batch size and power limit of an attempt. A decision is never changed."""
+"""Decides the batch size and power limit of an attempt. A decision is never changed.
+
+What decides raises NoFeasibleArmError if no feasible batch size is left.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,18 @@ from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.power_fields import PowerMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import NextRecurrence
-from wattloop_operator.api.training_recurrence import (
-    DecisionRecord,
-    JobReference,
-    TrainingRecurrenceSpec,
-)
+from wattloop_operator.api.training_recurrence import DecisionRecord, JobReference, TrainingRecurrenceSpec
 from wattloop_operator.domain.job_identity import history_uid, owner_of
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, plausible_cost
 from wattloop_operator.reconcile.learning.advice import advice_text, expected_saving, has_estimate
-from wattloop_operator.reconcile.learning.changed_job import (
-    is_warm_start,
-    known_attempts,
-    training_digest,
-)
+from wattloop_operator.reconcile.learning.changed_job import is_warm_start, known_attempts, training_digest
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
 from wattloop_operator.reconcile.learning.job_observations import known_records, parameters_of, sorted_values
-from wattloop_operator.reconcile.learning.power_profiles import (
-    must_be_measured_again,
-    selected_measurement,
-)
+from wattloop_operator.reconcile.learning.power_profiles import must_be_measured_again, selected_measurement
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
@@ -117,11 +109,10 @@ def _disrupted_before(snapshot: Snapshot, index: int, attempt: int) -> int:
 def review_context(snapshot: Snapshot, recurrence: TrainingAttempt) -> DecisionContext:
     """The context of the decision of a running attempt, with what has become known since.
 
-    Target, limit of epochs and weight of energy are those of the attempt, although the job may have
-    others by now: the attempt is judged by what it was started for, and attempts with the job's new
-    target are converted to the attempt's. Outcomes of recurrences that were decided later, and ended
-    earlier, count too: a review need not be repeatable, and they say more about the other arms. The
-    candidates are the job's present ones and the attempt's own.
+    Target, limit of epochs and weight of energy are those of the attempt, although the job may have others by now: the
+    attempt is judged by what it was started for, and attempts with the job's new target are converted to the attempt's.
+    Outcomes of recurrences that were decided later, and ended earlier, count too: a review need not be repeatable, and
+    they say more about the other arms. The candidates are the job's present ones and the attempt's own.
     """
     spec, job = recurrence.spec, snapshot.job
     objective = job.spec.objective
@@ -143,29 +134,20 @@ def review_context(snapshot: Snapshot, recurrence: TrainingAttempt) -> DecisionC
 @contextmanager
 def policy_of(snapshot: Snapshot, context: DecisionContext) -> Iterator[Policy]:
     """The policy of a job; its model may be that of an earlier decision, which it only updates."""
-    spec = snapshot.job.spec
-    name, settings = _policy_settings(spec)
+    name, settings = _policy_settings(snapshot.job.spec)
     key = (history_uid(snapshot.job), name, tuple(sorted(settings.items())))
     with snapshot.policies.policy(key, lambda: policy_named(name, **settings), len(context.space)) as policy:
         yield policy
 
 
 def policy_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
-    """The decision of the job's policy.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """The decision of the job's policy."""
     with policy_of(snapshot, context) as policy:
         return policy.decide(context)
 
 
 def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configuration) -> bool:
-    """Whether a job chooses a configuration, or could run it besides its choice: nothing has excluded it.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """Whether a job chooses a configuration, or could run it besides its choice: nothing has excluded it."""
     spec = snapshot.job.spec
     _, decision = _decision(snapshot, context)
     if configuration == decision.configuration:
@@ -196,9 +178,6 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
     """Decide one attempt.
 
     `prescribed`: a configuration to run instead of the policy's choice, if the job still offers it.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
     """
     context = decision_context(snapshot, attempt.index, attempt.attempt)
     kind, decision = _decision(snapshot, context)
@@ -235,11 +214,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
 
 
 def next_recurrence(snapshot: Snapshot, context: DecisionContext, chosen: Decision) -> NextRecurrence:
-    """What would be decided for the first attempt of a recurrence that does not exist yet; in mode Advise, the advice.
-
-    Raises:
-        NoFeasibleArmError: No feasible batch size is left.
-    """
+    """What would be decided for the first attempt of a recurrence that does not exist; in mode Advise, the advice."""
     if snapshot.job.spec.mode is Mode.ADVISE:
         kind, decision = DecisionKind.ADVISE, chosen
         limit_watts, measures = _power_limit(snapshot, chosen.batch_size)[0], False
@@ -361,8 +336,7 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Deci
 def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingAttempt | None:
     """A decision of the job that is never run: a backend validates the workload's template with it.
 
-    Returns:
-        The decision; None if no feasible batch size is left, so that nothing would be started.
+    The decision; None if no feasible batch size is left, so that nothing would be started.
     """
     try:
         return decide(snapshot, Attempt(0, 0, SAMPLE_SLOT, now))

@@ -13,12 +13,7 @@ from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
-from wattloop_operator.api.training_recurrence import (
-    Attribution,
-    TrainingRecurrence,
-    TrainingRecurrenceSpec,
-    Usage,
-)
+from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec, Usage
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import (
@@ -59,10 +54,7 @@ SAME_EPOCH = 0.01
 
 @once_per_snapshot
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
-    """The records of all outcomes, ordered by (recurrence, attempt).
-
-    The store has precedence over the objects.
-    """
+    """The records of all outcomes, ordered by (recurrence, attempt). The store has precedence over the objects."""
     records = list(snapshot.records)
     # An earlier attempt comes first: the record of the next one says whether it went on from there.
     for recurrence in sorted(snapshot.recurrences, key=lambda each: each.order):
@@ -85,10 +77,7 @@ def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingAttempt) -> bool:
 
 @once_per_snapshot
 def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
-    """The same with the latest known usage, for totals.
-
-    Learning uses the usage at the outcome, which may be less.
-    """
+    """The same with the latest known usage, for totals. Learning uses the usage at the outcome, which may be less."""
     with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
     stored = {record.order: record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
@@ -227,11 +216,7 @@ def power_profile_of(recurrence: TrainingAttempt) -> PowerProfileRecord | None:
     if len(points) < MIN_MEASUREMENTS or not (product and count):
         return None
     key = PowerProfileKey(
-        recurrence.spec.job_ref.uid,
-        recurrence.spec.batch_size,
-        product,
-        count,
-        recurrence.status.image_digest or "",
+        recurrence.spec.job_ref.uid, recurrence.spec.batch_size, product, count, recurrence.status.image_digest or ""
     )
     measurements = (
         PowerMeasurement(
@@ -254,10 +239,7 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
 
 
 def latest_gpus(records: Sequence[ObservationRecord]) -> tuple[str, int]:
-    """Model and number of the GPUs of the latest attempt with GPUs.
-
-    Empty and 0 if there is none.
-    """
+    """Model and number of the GPUs of the latest attempt with GPUs. Empty and 0 if there is none."""
     latest = next((record for record in reversed(records) if record.gpu_product), None)
     return ("", 0) if latest is None else (latest.gpu_product, latest.gpu_count)
 
@@ -352,8 +334,7 @@ def configuration_of(
 
     `values`: its values of further parameters; one without a value had its default.
 
-    Returns:
-        None if the job no longer has one of the parameters.
+    None if the job no longer has one of the parameters.
     """
     given = dict(values)
     defaults = default_values(spec)

@@ -20,13 +20,13 @@ from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (
+    ComparableDefault,
     Measure,
     RecurrenceHistory,
     histories_of,
     known_cost,
     ran,
 )
-from wattloop_operator.reconcile.learning.outdated_default import ComparableDefault
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate, RunCost
 
@@ -125,9 +125,8 @@ class JobSavings:
 
         It is negative if they used or took less.
         """
-        if self.default is None or not self._learning:
-            return None
-        saved = self._difference(self._learning)
+        learning = [each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost]
+        saved = self._difference(learning) if learning else None
         return None if saved is None else saved.scaled(-1)
 
     @cached_property
@@ -156,10 +155,6 @@ class JobSavings:
     def baseline_count(self) -> int:
         """Number of recurrences in the default configuration, which the others are compared with."""
         return sum(each.purpose is Purpose.BASELINE for each in self.recurrences)
-
-    @property
-    def _learning(self) -> tuple[RecurrenceSaving, ...]:
-        return tuple(each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost)
 
     def running(self) -> tuple[tuple[int, Estimate], ...]:
         """Index of each compared recurrence, and what was saved up to and including it."""

@@ -40,8 +40,7 @@ def applicable_profile(
 
     `records`: the job's records, ordered by (recurrence, attempt).
 
-    Returns:
-        None if there is none.
+    None if there is none.
     """
     gpus = latest_gpus(records)
     found = [
@@ -58,11 +57,10 @@ def must_be_measured_again(
 ) -> bool:
     """Whether an applicable profile is to be replaced by one of the present image.
 
-    That is so if the latest attempt with the batch size ran an image without a profile, and the energy
-    or the time of its epochs differs from the profile's at the same limit by more than `TOLERANCE`.
-    With k profiles, the number of attempts that differ must be 2^(k-1) or a higher power of two. So
-    an image that changes every night causes a number of measurements that grows with the logarithm of
-    the number of attempts.
+    That is so if the latest attempt with the batch size ran an image without a profile, and the energy or the time of
+    its epochs differs from the profile's at the same limit by more than `TOLERANCE`. With k profiles, the number of
+    attempts that differ must be 2^(k-1) or a higher power of two. So an image that changes every night causes a number
+    of measurements that grows with the logarithm of the number of attempts.
 
     `records`: the job's records, ordered by (recurrence, attempt).
     """
@@ -87,11 +85,7 @@ def _same_configuration(one: PowerProfileRecord, other: PowerProfileRecord) -> b
 
 
 def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool | None:
-    """Whether the epochs of an attempt cost something else than the profile says.
-
-    Returns:
-        None if they cannot be compared.
-    """
+    """Whether the epochs of an attempt cost something else than the profile says. None if they cannot be compared."""
     key = profile.key
     energy, time = record.epoch_energy_joules, record.epoch_time_seconds
     same = (record.batch_size, record.gpu_product, record.gpu_count) == (key.batch_size, key.gpu_product, key.gpu_count)

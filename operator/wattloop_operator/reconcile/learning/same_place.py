@@ -41,8 +41,7 @@ def places_before(snapshot: Snapshot, attempt: TrainingAttempt) -> frozenset[str
 def next_configuration(snapshot: Snapshot, attempt: TrainingAttempt) -> Configuration | None:
     """What the attempt after a crash at a known place runs, to find out whether its batch size is the cause.
 
-    Returns:
-        The configuration; None if the policy may choose it.
+    The configuration; None if the policy may choose it.
     """
     spec = attempt.spec
     if not attempt.status.failure_place:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, pod_energy, report
 from wattloop.wire.training_messages import Report
 from wattloop_operator.api.training_recurrence import EnergySource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
+from wattloop_operator.reconcile.attempt.ordered_limit import MAX_AGE_SECONDS, needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import MIN_COVERAGE_PERCENT, usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
@@ -88,8 +88,7 @@ class Training:
         recurrence = attempt(len(self.ages))
         for epoch in range(epochs + 1):
             now = self.start_seconds + epoch * self.epoch_seconds
-            sent = report(sequence=epoch + 1, epoch=epoch, gpus=0)
-            reported = progress_after(recurrence, sent)
+            reported = progress_after(recurrence, report(sequence=epoch + 1, epoch=epoch, gpus=0))
             assert needs_agents(recurrence.progress, reported)
             received = START + timedelta(seconds=now)
             progress = with_agent_readings(recurrence, reported, self.energies(now), received)
@@ -133,7 +132,7 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
     gpus, seconds = len(training.ages), training.start_seconds + epochs * training.epoch_seconds
     assert time == pytest.approx(training.epoch_seconds, abs=2e-3)
     assert energy == pytest.approx(300.0 * gpus * training.epoch_seconds, abs=constant.rounding_joules)
-    usage = not_none(usage_of(progress))
+    usage = usage_of(progress)
     assert float(usage.gpu_energy_joules) == pytest.approx(300.0 * gpus * seconds, abs=constant.rounding_joules)
     assert float(usage.duration_seconds) == pytest.approx(seconds, abs=2e-3)
     assert (usage.devices, usage.gpu_product, usage.max_power_limit_watts) == (gpus, "NVIDIA A100", 700 * gpus)
@@ -143,7 +142,7 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
 def test_the_errors_of_marks_do_not_grow_from_epoch_to_epoch(epoch_seconds: float) -> None:
     training = Training(20.0, epoch_seconds, [300.0, 310.0, 290.0], [8.0])
     for epochs in (10, 40, 160):
-        usage = not_none(usage_of(training.after(epochs)))
+        usage = usage_of(training.after(epochs))
         # At most the age times the difference of the power in these seconds from the mean.
         exact = training.energy(20.0 + epochs * epoch_seconds)
         assert float(usage.gpu_energy_joules) == pytest.approx(exact, abs=8.0 * 20.0)
@@ -175,7 +174,7 @@ def test_a_gpu_of_unknown_maximum_power_makes_the_sum_unknown() -> None:
     recurrence = attempt(devices=2)
     progress = progress_after(recurrence, report(epoch=1, gpus=0))
     unknown = [energies[0], replace(energies[1], max_power_limit_watts=None)]
-    agents = not_none(with_agent_readings(recurrence, progress, unknown, START + timedelta(seconds=90)).agents)
+    agents = with_agent_readings(recurrence, progress, unknown, START + timedelta(seconds=90)).agents
     assert agents.max_power_limit_watts is None
 
 
@@ -241,7 +240,6 @@ def test_a_job_learns_from_trainings_whose_processes_report_no_gpus(backend: Mod
         sizes.add(backend.recurrences[name].spec.batch_size)
         backend.advance(7200)
     status = backend.recurrences[name].status
-    assert status.usage is not None
     assert status.cost_joules is not None
     assert (status.usage.energy_source, status.usage.devices) == (EnergySource.AGENT, 2)
     assert status.usage.gpu_energy_joules == 2 * 300 * 330
@@ -267,7 +265,7 @@ def test_an_attempt_of_one_epoch_has_a_cost_and_no_cost_of_an_epoch(backend: Mod
 def test_an_attempt_whose_agents_were_away_has_no_cost(backend: ModelBackend, coverage: float) -> None:
     assert coverage * 100 < MIN_COVERAGE_PERCENT
     name = run(backend, STEADY, epochs=5, coverage=coverage)
-    usage = not_none(backend.recurrences[name].status.usage)
+    usage = backend.recurrences[name].status.usage
     assert float(usage.gpu_energy_joules) > 0
     assert backend.recurrences[name].status.cost_joules is None
     (record,) = backend.records.values()
@@ -286,7 +284,6 @@ def test_an_attempt_is_stopped_at_its_cost_limit_by_the_agents_readings(backend:
         backend.now = START + timedelta(seconds=now)
         backend.pod_energies[name] = tuple(STEADY.energies(now))
         backend.report(name, sequence=epoch, epoch=epoch, metric=0.5, gpus=0)
-        progress = backend.recurrences[name].progress
-        stops.append(progress.stop_requested)
+        stops.append(backend.recurrences[name].progress.stop_requested)
     # (600 W + 1400 W) / 2 for 30 s and 60 s an epoch.
     assert stops == [False, True, True, True]

@@ -142,8 +142,7 @@ def test_a_thinned_curve_is_spread_over_all_epochs(count: int) -> None:
 
 
 @given(
-    st.lists(steps, min_size=1, max_size=80),
-    st.lists(st.tuples(st.integers(0, 79), st.integers(0, 79)), max_size=100),
+    st.lists(steps, min_size=1, max_size=80), st.lists(st.tuples(st.integers(0, 79), st.integers(0, 79)), max_size=100)
 )
 def test_late_and_repeated_reports_do_not_change_a_curve(
     steps: list[tuple[float, float]], repeated: list[tuple[int, int]]

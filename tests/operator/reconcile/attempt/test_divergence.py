@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with, report
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import FinalMetricPrediction, Progress
@@ -95,8 +95,7 @@ def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_n
     backend.run_workload(first)
     for epoch, metric in enumerate((0.6, 0.05, 0.05, 0.05), start=1):
         backend.report(first, epoch=epoch, metric=metric, sequence=epoch, joules=500.0, seconds=5.0)
-    progress = backend.recurrences[first].progress
-    assert not progress.stop_requested
+    assert not backend.recurrences[first].progress.stop_requested
     backend.report(first, epoch=10, metric=0.95, sequence=5, joules=10_000.0, seconds=100.0, finished=True)
     end(backend, first)
     backend.advance(3600)
@@ -212,7 +211,7 @@ def test_the_prediction_has_an_interval_and_the_chance_to_reach() -> None:
     backend = backend_with(retries=5)
     backend.reconcile()
     train(backend, backend.running[0])
-    found = not_none(train(backend, backend.running[0], ends=False).final_metric)
+    found = train(backend, backend.running[0], ends=False).final_metric
     assert found.low <= Decimal("0.6") <= found.high
     assert found.low <= found.metric <= found.high
     assert 0 < found.reach_percent < 1
@@ -256,8 +255,7 @@ def test_mode_advise_ends_no_attempt_at_its_plateau() -> None:
     backend = backend_with(mode="Advise", retries=0)
     backend.reconcile()
     for _ in range(3):
-        progress = train(backend, backend.running[0])
-        assert not progress.stop_requested
+        assert not train(backend, backend.running[0]).stop_requested
         next_attempt(backend)
 
 

@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.curved_runs import (
-    CANDIDATES,
-    EPOCH_JOULES,
-    EPOCH_SECONDS,
-    TARGET,
-    curved_records,
-    metric_after,
-)
-from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
+from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records, metric_after
+from support.backends.model_backend import KEY, ModelBackend, backend_with, report
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
@@ -45,7 +38,7 @@ def report_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progr
 def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first() -> None:
     backend = backend_with(**JOB)
     name = backend.run_until_trial()
-    limit = not_none(backend.recurrences[name].spec.stop_cost_joules)
+    limit = backend.recurrences[name].spec.stop_cost_joules
     # Epochs cost six times those of the default, but the decision's own limit is not reached yet.
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=6_000.0, seconds=60.0)
     assert float(limit) > 0.5 * 6_000 + 0.5 * 400 * 60
@@ -80,8 +73,7 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured() ->
 
 def test_a_policy_without_reviews_keeps_the_limit_of_the_decision() -> None:
     backend = backend_with(**{**JOB, "batchSize": {"policy": "Zeus"}})
-    name = backend.start_attempt()
-    recurrence = backend.recurrences[name]
+    recurrence = backend.recurrences[backend.start_attempt()]
     progress = progress_after(recurrence, report(epoch=1, metric=0.2))
     assert review_cost_limit(fail_to_read, recurrence, progress) is progress
 
@@ -162,7 +154,6 @@ def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(
     backend.end_attempt(name)
     record = backend.records[(4, 0)]
     assert record.result == ("Stopped" if stopped else "Exhausted")
-    assert record.curve is not None
     assert record.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
 
 
@@ -194,8 +185,7 @@ def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for() -
         objective={**objective, "energyWeightPercent": 90}, batchSize={"default": 64, "candidates": others}
     )
     assert progress_with_review(backend, name, **fields) == unchanged
-    snapshot = backend.state
-    context = review_context(snapshot, recurrence)
+    context = review_context(backend.state, recurrence)
     assert context.target == recurrence.spec.target.run_target
     assert (context.max_epochs, context.eta) == (50, 0.5)
     assert recurrence.spec.batch_size in context.batch_sizes
@@ -210,8 +200,7 @@ def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
     (_, later) = backend.running
     backend.run_workload(later)
     backend.finish(later, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
-    snapshot = backend.state
-    context = review_context(snapshot, backend.recurrences[name])
+    context = review_context(backend.state, backend.recurrences[name])
     assert (context.recurrence, context.running) == (index, ())
     assert [each.recurrence for each in context.observations] == [*range(index), index + 1]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, job, not_none, pod_energy
+from support.backends.model_backend import ModelBackend, job, pod_energy
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
@@ -51,12 +51,10 @@ def total_joules(backend: ModelBackend) -> float:
 
 def test_a_late_final_report_updates_usage_cost_and_totals(backend: ModelBackend, unreported: str) -> None:
     before = status_of(backend, unreported)
-    assert before.usage is not None
     assert (before.usage.energy_source, before.usage.uncertainty_joules) == (EnergySource.PROCESS, None)
     assert total_joules(backend) == 1000
     report_later(backend, unreported, pod_energy())
     after = status_of(backend, unreported)
-    assert after.usage is not None
     assert (after.usage.energy_source, after.usage.gpu_energy_joules, after.usage.uncertainty_joules) == (
         EnergySource.AGENT,
         1200,
@@ -89,7 +87,7 @@ def test_a_late_report_of_an_attempt_without_usage_adds_energy_but_no_observatio
     name = run(backend, reports=False)
     assert status_of(backend, name).usage is None
     report_later(backend, name, pod_energy())
-    usage = not_none(status_of(backend, name).usage)
+    usage = status_of(backend, name).usage
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
     assert total_joules(backend) == 1200
     assert job_observations.observations(tuple(backend.records.values())) == ()
@@ -101,8 +99,7 @@ def test_the_same_late_report_is_written_once(backend: ModelBackend, unreported:
     report_later(backend, unreported, pod_energy())
     version = backend.recurrences[unreported].metadata.resource_version
     report_later(backend, unreported, pod_energy())
-    snapshot = backend.state
-    assert next_actions(snapshot, backend.now).actions == ()
+    assert next_actions(backend.state, backend.now).actions == ()
     assert backend.recurrences[unreported].metadata.resource_version == version
 
 
@@ -119,8 +116,7 @@ def test_a_late_report_that_is_not_final_or_not_of_all_gpus_changes_nothing(
 def test_a_pod_that_continues_after_the_outcome_counts_until_its_end(backend: ModelBackend, unreported: str) -> None:
     report_later(backend, unreported, pod_energy())
     report_later(backend, unreported, pod_energy(joules=5000.0, seconds=60.0))
-    usage = not_none(status_of(backend, unreported).usage)
-    assert usage.gpu_energy_joules == 5000
+    assert status_of(backend, unreported).usage.gpu_energy_joules == 5000
     (record,) = [each for each in backend.records.values() if each.recurrence_name == unreported]
     assert record.energy_joules == 1000
     assert total_joules(backend) == 5000

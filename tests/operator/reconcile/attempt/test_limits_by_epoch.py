@@ -1,5 +1,6 @@
 """Power limits measured over whole epochs, whose ends are seen late."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,28 +57,22 @@ def ends(limits: LimitsByEpoch, *ends: tuple[float, float, float]) -> list[int]:
     return found
 
 
-def test_the_first_epoch_with_the_start_of_the_training_counts_for_no_limit() -> None:
+@pytest.mark.parametrize(
+    ("seen", "held", "measured"),
+    [
+        (((1, 500, 0.2), (2, 600, 0.2), (3, 700, 0.2)), [400, 300, 200], [(1, 100), (1, 100)]),
+        (((1, 4, 0.2), (2, 14, 0.2), (3, 23, 0.2), (4, 24, 0.2)), [400, 400, 400, 300], [(3, 20)]),
+        (((1, 100, 30), (2, 200, 0.2), (3, 300, 0.2)), [400, 400, 300], [(1, 100)]),
+        (((5, 100, 0.2), (1, 250, 0.2), (2, 350, 0.2)), [400, 400, 300], [(1, 100)]),
+    ],
+    ids=["the first epoch has the start", "short epochs", "an end that was seen very late", "a training begins again"],
+)
+def test_a_window_begins_and_ends_with_epochs_whose_ends_are_sharp(
+    seen: tuple[tuple[float, float, float], ...], held: list[int], measured: list[tuple[float, float]]
+) -> None:
     limits = LimitsByEpoch(LIMITS)
-    assert ends(limits, (1, 500, 0.2), (2, 600, 0.2), (3, 700, 0.2)) == [400, 300, 200]
-    assert [each.time_seconds for each in limits.measurements] == [100, 100]
-
-
-def test_a_window_of_short_epochs_goes_on_until_its_ends_are_sharp() -> None:
-    limits = LimitsByEpoch(LIMITS)
-    assert ends(limits, (1, 4, 0.2), (2, 14, 0.2), (3, 23, 0.2), (4, 24, 0.2)) == [400, 400, 400, 300]
-    assert [(each.epochs, each.time_seconds) for each in limits.measurements] == [(3, 20)]
-
-
-def test_an_end_that_was_seen_very_late_begins_no_window() -> None:
-    limits = LimitsByEpoch(LIMITS)
-    assert ends(limits, (1, 100, 30), (2, 200, 0.2), (3, 300, 0.2)) == [400, 400, 300]
-    assert [each.time_seconds for each in limits.measurements] == [100]
-
-
-def test_a_training_that_begins_again_begins_its_window_again() -> None:
-    limits = LimitsByEpoch(LIMITS)
-    assert ends(limits, (5, 100, 0.2), (1, 250, 0.2), (2, 350, 0.2)) == [400, 400, 300]
-    assert [(each.epochs, each.time_seconds) for each in limits.measurements] == [(1, 100)]
+    assert ends(limits, *seen) == held
+    assert [(each.epochs, each.time_seconds) for each in limits.measurements] == measured
 
 
 def test_a_limit_that_was_not_held_for_a_moment_is_measured_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, pod_energy, report
 from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
@@ -19,7 +19,6 @@ from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.attempt_conditions import POWER_LIMIT_HELD
 from wattloop_operator.reconcile.attempt.ordered_limit import (
     MAX_CHANGE_PART,
@@ -28,6 +27,7 @@ from wattloop_operator.reconcile.attempt.ordered_limit import (
     limits_to_order,
     needs_order,
     ordered_limit,
+    with_agent_readings,
     with_limit_measured,
     with_pod_limit,
 )
@@ -261,7 +261,6 @@ def test_repeated_states_change_nothing() -> None:
         later = replace(state, held_seconds=10.0 + seconds + (seconds % 3) / 2)
         assert with_pod_limit(progress, later, START + timedelta(seconds=seconds)) == progress
     renewed = with_pod_limit(progress, replace(state, held_seconds=0.0), START + timedelta(seconds=60))
-    assert renewed.agent_limits is not None
     assert renewed.agent_limits.pods[0].held_since == START + timedelta(seconds=60)
 
 
@@ -280,7 +279,6 @@ def test_the_number_of_stored_pods_is_bounded() -> None:
     progress = Progress()
     for pod in range(MAX_LIMIT_PODS + 20):
         progress = with_pod_limit(progress, PodLimitState(f"pod-{pod}", (200.0, 700.0)), START)
-    assert progress.agent_limits is not None
     assert len(progress.agent_limits.pods) == MAX_LIMIT_PODS
 
 
@@ -366,7 +364,7 @@ def test_a_refused_limit_sets_a_condition_and_the_training_reaches_its_target(po
     backend, name = running(power)
     report_limit(backend, name, refusal=REFUSAL)
     backend.reconcile()
-    condition = not_none(limit_condition(backend, name))
+    condition = limit_condition(backend, name)
     assert (condition.status, condition.reason) == (ConditionStatus.FALSE, "Refused")
     assert condition.message.startswith(REFUSAL)
     report_limit(backend, name, refusal=REFUSAL, sequence=2, epoch=5, metric=0.95, finished=True)
@@ -381,7 +379,7 @@ def test_a_limit_that_is_set_has_a_true_condition() -> None:
     backend, name = running(FIXED_100)
     report_limit(backend, name, limit=100.0)
     backend.reconcile()
-    condition = not_none(limit_condition(backend, name))
+    condition = limit_condition(backend, name)
     assert (condition.status, condition.reason) == (ConditionStatus.TRUE, "Held")
 
 
@@ -392,17 +390,13 @@ def test_a_limit_that_is_set_after_a_refusal_changes_the_condition() -> None:
     backend.advance(60)
     report_limit(backend, name, limit=100.0, sequence=2)
     backend.reconcile()
-    condition = not_none(limit_condition(backend, name))
+    condition = limit_condition(backend, name)
     assert (condition.status, condition.last_transition_time) == (ConditionStatus.TRUE, backend.now)
 
 
 @pytest.mark.parametrize(
     ("power", "fields"),
-    [
-        ({"mode": "None"}, {"refusal": REFUSAL}),
-        (FIXED_100, {}),
-        (FIXED_100, {"refusal": REFUSAL, "gpus": 0}),
-    ],
+    [({"mode": "None"}, {"refusal": REFUSAL}), (FIXED_100, {}), (FIXED_100, {"refusal": REFUSAL, "gpus": 0})],
     ids=["no limit was chosen", "the report does not mention it", "there are no GPUs"],
 )
 def test_without_a_limit_or_gpus_there_is_no_condition(power: dict[str, Any], fields: dict[str, Any]) -> None:

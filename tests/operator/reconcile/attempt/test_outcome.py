@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none, report
+from support.backends.model_backend import ModelBackend, backend_with, report
 from wattloop.wire.undelivered_reports import packed, unpacked
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase, WorkloadPod
@@ -74,10 +74,6 @@ def reaches_the_target_and_crashes(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
 
 
-def finishes_but_does_not_end(backend: ModelBackend, name: str) -> None:
-    backend.report(name, sequence=1, epoch=5, metric=0.93, finished=True)
-
-
 def is_deleted(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=2, metric=0.4)
     del backend.workloads[name]
@@ -123,7 +119,7 @@ def test_each_end_has_its_result_reason_and_observation(
 
 def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(backend: ModelBackend) -> None:
     name = backend.start_attempt()
-    finishes_but_does_not_end(backend, name)
+    backend.report(name, sequence=1, epoch=5, metric=0.93, finished=True)
     backend.reconcile()
     assert backend.status_of(name, 59).result is None
     assert backend.status_of(name, 2).result is Result.REACHED
@@ -132,27 +128,24 @@ def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(ba
 
 def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bound() -> None:
     backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
-    first = backend.start_attempt()
-    reaches_the_target(backend, first)
+    reaches_the_target(backend, backend.start_attempt())
     backend.reconcile()
     backend.advance(3600)
     second = backend.start_attempt()
-    limit = not_none(backend.recurrences[second].spec.stop_cost_joules)
+    limit = backend.recurrences[second].spec.stop_cost_joules
     backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(limit), seconds=1.0)
-    progress = backend.recurrences[second].progress
-    assert progress.stop_requested
+    assert backend.recurrences[second].progress.stop_requested
     assert backend.end_attempt(second).result is Result.STOPPED
     assert learned(backend)[-1].outcome is Outcome.STOPPED
 
 
 def test_a_target_reached_above_the_cost_limit_counts_as_reached() -> None:
     backend = backend_with(**NEVER_RETRY, batchSize={"policy": "Zeus"})
-    first = backend.start_attempt()
-    reaches_the_target(backend, first)
+    reaches_the_target(backend, backend.start_attempt())
     backend.reconcile()
     backend.advance(3600)
     second = backend.start_attempt()
-    limit = not_none(backend.recurrences[second].spec.stop_cost_joules)
+    limit = backend.recurrences[second].spec.stop_cost_joules
     assert (
         backend.finish(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(limit), seconds=1.0).result
         is Result.REACHED
@@ -194,8 +187,7 @@ def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: Mo
 
 
 def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> None:
-    name = backend.start_attempt()
-    reports_nothing(backend, name)
+    reports_nothing(backend, backend.start_attempt())
     backend.reconcile()
     assert backend.running == []
 
@@ -303,7 +295,6 @@ def test_what_a_training_left_in_its_pod_while_nothing_could_be_received_decides
     status = backend.status_of(name)
     assert status.result is result
     assert status.epochs == 8
-    assert status.usage is not None
     assert float(status.usage.gpu_energy_joules) == 9000.0
     assert len(backend.records) == 1
 
@@ -329,11 +320,7 @@ def test_what_was_left_counts_once_the_attempt_names_its_workload_and_not_from_a
 
 @pytest.mark.parametrize(
     ("kept", "ended", "result"),
-    [
-        (("u0", "u1"), {0}, Result.REACHED),
-        (("u0",), {0}, Result.DISRUPTED),
-        (("u0",), {0, 1}, Result.REACHED),
-    ],
+    [(("u0", "u1"), {0}, Result.REACHED), (("u0",), {0}, Result.DISRUPTED), (("u0",), {0, 1}, Result.REACHED)],
     ids=["the other rank reports nothing", "its pod is gone", "it had reported its end"],
 )
 def test_a_part_of_the_energy_of_several_ranks_is_not_taken_for_all_of_it(

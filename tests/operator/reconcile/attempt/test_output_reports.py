@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, backend_with, job, not_none, pod_energy
+from support.backends.model_backend import ModelBackend, backend_with, job, pod_energy
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure
@@ -18,10 +18,6 @@ LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}
 THRESHOLD = 0.9
 AGENT_SECONDS = 10
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
-
-
-def epochs_of(progress: Progress) -> list[Decimal]:
-    return [process.epoch for process in progress.processes]
 
 
 def progress_of(backend: ModelBackend, name: str) -> Progress:
@@ -80,7 +76,6 @@ def test_a_training_that_was_ended_costs_what_its_agent_reports_afterwards(await
     backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
     status = backend.status_of(name)
     assert status.result == "Reached"
-    assert status.usage is not None
     assert status.usage.gpu_energy_joules == 1200
     assert "no energy was measured" not in status.message
     (record,) = backend.records.values()
@@ -263,30 +258,23 @@ def test_a_change_of_the_source_applies_to_the_next_attempt() -> None:
     assert backend.workloads[name].terminating
 
 
-def test_without_epochs_each_evaluation_is_an_epoch() -> None:
+@pytest.mark.parametrize(
+    ("seen", "epochs"),
+    [
+        ([None, None, None], ["3"]),
+        ([1, 2, 1, 1.5], ["2", "1.5"]),
+        ([0.67, 0.6667], ["0.67"]),
+    ],
+    ids=["each evaluation is an epoch", "a training that is started again adds its epochs", "rounding is no restart"],
+)
+def test_the_epochs_of_a_training_follow_from_what_is_seen(seen: list[float | None], epochs: list[str]) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
-    for position, metric in enumerate((0.1, 0.2, 0.3), start=1):
-        backend.see(name, OutputReport(position, metric=metric))
-    assert progress_of(backend, name).epoch == 3
-
-
-def test_the_epochs_of_a_restarted_training_are_added() -> None:
-    backend = backend_with(**LOGS)
-    name = backend.start_attempt()
-    for position, epoch in enumerate((1, 2, 1, 1.5), start=1):
-        backend.see(name, OutputReport(position, metric=0.1 * epoch, epoch=epoch))
-    assert epochs_of(progress_of(backend, name)) == [2, Decimal("1.5")]
-    assert progress_of(backend, name).epoch == Decimal("3.5")
-
-
-def test_an_epoch_that_is_lower_by_rounding_is_no_restart() -> None:
-    backend = backend_with(**LOGS)
-    name = backend.start_attempt()
-    backend.see(name, OutputReport(1, metric=0.1, epoch=0.67))
-    backend.see(name, OutputReport(2, metric=0.2, epoch=0.6667))
+    for position, epoch in enumerate(seen, start=1):
+        backend.see(name, OutputReport(position, metric=0.1 * position, epoch=epoch))
     progress = progress_of(backend, name)
-    assert epochs_of(progress) == [Decimal("0.67")]
+    assert [str(process.epoch) for process in progress.processes] == epochs
+    assert progress.epoch == sum(map(Decimal, epochs))
 
 
 def test_a_repeated_evaluation_counts_once() -> None:
@@ -313,14 +301,12 @@ def test_the_progress_has_for_the_next_operator_that_a_container_counts_epochs_f
 def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, float]], data: st.DataObject) -> None:
     objective = {"target": {"metric": "accuracy", "threshold": f"{THRESHOLD}"}, "maxEpochs": 1000}
     backend = ModelBackend(job(**LOGS, objective=objective))
-    snapshot = backend.state
-    recurrence = not_none(sample_decision(snapshot, backend.now))
+    recurrence = sample_decision(backend.state, backend.now)
     reports = [OutputReport(index + 1, metric, epoch) for index, (metric, epoch) in enumerate(seen)]
     for index, report in enumerate(reports):
         progress = progress_after_output(recurrence, report)
         recurrence = recurrence.model_copy(update={"progress": progress})
-        again = data.draw(st.sampled_from(reports[: index + 1]))
-        assert progress_after_output(recurrence, again) == progress
+        assert progress_after_output(recurrence, data.draw(st.sampled_from(reports[: index + 1]))) == progress
     metrics = [metric for metric, _ in seen]
     # What follows the target does not count.
     expected = next((metric for metric in metrics if metric >= THRESHOLD), metrics[-1] if metrics else None)

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KilledError, ModelBackend, job, not_none, report
+from support.backends.model_backend import KilledError, ModelBackend, job, report
 from wattloop.wire.training_messages import ProbeReport
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import MAX_HEARTBEATS, Progress
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.domain.training_attempt import TrainingAttempt
-from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at, with_heartbeat
-from wattloop_operator.reconcile.attempt.progress_summary import MAX_INTERVAL, cost_percent, power_watts, summary_of
+from wattloop_operator.reconcile.attempt.progress_deadline import (
+    MAX_INTERVAL,
+    cost_percent,
+    hang_message,
+    hung_at,
+    power_watts,
+    summary_of,
+    with_heartbeat,
+)
 from wattloop_operator.reconcile.attempt.report_effect import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import with_probes
 from wattloop_operator.reconcile.energy.gpu_node_status import with_recent_power
@@ -75,8 +82,7 @@ def test_any_report_of_any_rank_shows_progress() -> None:
 
 def test_a_rank_that_repeats_its_question_waits_and_shows_no_progress() -> None:
     backend = backend_with_deadline()
-    name = backend.start_attempt()
-    recurrence, progress = backend.recurrences[name], Progress()
+    recurrence, progress = backend.recurrences[backend.start_attempt()], Progress()
     for epoch in (1, 2):
         backend.advance(10)
         asked_at = backend.now
@@ -170,8 +176,7 @@ def test_ranks_and_pods_that_never_reported_are_named_too(
 
 
 def with_progress(backend: ModelBackend, name: str, progress: Progress) -> TrainingAttempt:
-    recurrence = backend.recurrences[name]
-    return recurrence.model_copy(update={"progress": progress})
+    return backend.recurrences[name].model_copy(update={"progress": progress})
 
 
 def test_a_training_that_never_reports_has_the_deadline_from_the_start_of_its_pods() -> None:
@@ -264,9 +269,7 @@ def test_a_running_attempt_keeps_the_deadline_that_it_was_started_with() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * MAX_HEARTBEATS), st.integers(0, 50)), max_size=40))
-def test_the_heartbeats_have_the_latest_report_of_each_rank_within_their_bound(
-    reports: list[tuple[int, int]],
-) -> None:
+def test_the_heartbeats_have_the_latest_report_of_each_rank_within_their_bound(reports: list[tuple[int, int]]) -> None:
     backend = backend_with_deadline()
     name = backend.start_attempt()
     latest: dict[int, Any] = {}
@@ -286,10 +289,9 @@ def test_a_status_is_written_ever_more_rarely_however_often_a_training_reports(b
         before = backend.status_writes[name]
         backend.advance(1)
         backend.report(name, sequence=second, epoch=second / 100, joules=300.0 * second, seconds=second)
-        wake_at = not_none(backend.reconcile())
-        assert wake_at <= backend.now + MAX_INTERVAL
+        assert backend.reconcile() <= backend.now + MAX_INTERVAL
         if backend.status_writes[name] > before:
-            summary = not_none(backend.recurrences[name].status.progress)
+            summary = backend.recurrences[name].status.progress
             assert (summary.epoch, summary.energy_joules) == (Decimal(second) / 100, 300 * second)
             assert (summary.time_seconds, summary.last_report_time) == (second, backend.now)
             writes.append(second)
@@ -300,7 +302,6 @@ def test_a_short_attempt_writes_its_progress_with_its_outcome_alone(backend: Mod
     name = backend.start_attempt()
     written = backend.status_writes[name]
     status = backend.finish(name, epoch=5, metric=0.95)
-    assert status.progress is not None
     assert (status.result, status.progress.epoch, status.progress.metric) == (Result.REACHED, 5, Decimal("0.95"))
     # The condition Ending, and the outcome.
     assert backend.status_writes[name] - written <= 2
@@ -312,7 +313,7 @@ def test_after_the_clock_was_set_back_the_next_report_is_stated(backend: ModelBa
         backend.advance(seconds)
         backend.report(name, sequence=sequence, epoch=sequence)
         backend.reconcile()
-        summary = not_none(backend.recurrences[name].status.progress)
+        summary = backend.recurrences[name].status.progress
         assert (summary.epoch, summary.last_report_time) == (sequence, backend.now)
 
 
@@ -341,7 +342,7 @@ def test_an_attempt_whose_row_is_lost_goes_on_by_the_next_cumulative_reports(bac
     name = backend.start_attempt()
     backend.report(name, sequence=1, epoch=1, metric=0.5, joules=1000.0, seconds=10.0)
     backend.reconcile_after(60)
-    before = not_none(backend.recurrences[name].status.progress)
+    before = backend.recurrences[name].status.progress
     backend.lose_database()
     backend.reconcile()
     lost = backend.recurrences[name]
@@ -349,7 +350,6 @@ def test_an_attempt_whose_row_is_lost_goes_on_by_the_next_cumulative_reports(bac
     backend.finish(name, sequence=2, epoch=2, metric=0.95, joules=2000.0, seconds=20.0)
     record = backend.records[(0, 0)]
     assert (record.result, record.epochs, record.energy_joules, record.time_seconds) == ("Reached", 2, 2000, 20)
-    assert record.curve is not None
     assert record.curve.epochs == (2,)
     assert summary_of(backend.recurrences[name], ended=True) == backend.recurrences[name].status.progress
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, job, not_none
+from support.backends.model_backend import ModelBackend, job
 from wattloop.wire.training_messages import PublishedModel, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
@@ -41,13 +41,12 @@ def test_the_status_names_the_model_that_was_published_last() -> None:
     backend = backend_with_output(retries=0)
     assert backend.job.status.published is None
     first = run(backend, "1" * 32)
-    published = not_none(backend.job.status.published)
+    published = backend.job.status.published
     assert (published.recurrence, published.path) == (first, f"attempts/{first}")
     assert condition_of(backend, first) == ("True", "Published")
     run(backend, "2" * 32, metric=0.5)
     assert backend.job.status.published == published
     third = run(backend, "3" * 32)
-    assert backend.job.status.published is not None
     assert backend.job.status.published.recurrence == third
 
 
@@ -94,8 +93,7 @@ def test_a_published_model_has_one_event() -> None:
 
 def test_without_an_output_nothing_is_recorded() -> None:
     backend = ModelBackend(job())
-    name = run(backend, "1" * 32)
-    assert condition_of(backend, name) is None
+    assert condition_of(backend, run(backend, "1" * 32)) is None
     assert backend.job.status.published is None
 
 

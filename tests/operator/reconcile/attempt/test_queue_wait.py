@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, KilledError, ModelBackend, backend_with, not_none
+from support.backends.model_backend import START, KilledError, ModelBackend, backend_with
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase
@@ -58,8 +58,6 @@ def test_a_wait_is_shown_with_the_reason_of_the_queue_and_since_when(backend: Mo
     name = queued_attempt(backend)
     backend.reconcile_after(600)
     queued, running = condition_of(backend, name, "Queued"), condition_of(backend, name, "Running")
-    assert queued is not None
-    assert running is not None
     assert (queued.status, queued.reason) == ("True", "WaitingForQuota")
     assert queued.message == "queue team: 1 more nvidia.com/gpu needed"
     assert queued.last_transition_time == START
@@ -81,13 +79,12 @@ def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang() -> None:
     queue(backend, name, None)
     backend.run_workload(name)
     backend.reconcile()
-    admitted = not_none(condition_of(backend, name, "Queued"))
+    admitted = condition_of(backend, name, "Queued")
     assert (admitted.status, admitted.reason) == ("False", "Admitted")
     assert admitted.message == "queue team: it waited 7200 s"
     finish(backend, name, joules=10_000.0, seconds=100.0)
     status = backend.recurrences[name].status
     assert status.result == "Reached"
-    assert status.usage is not None
     assert float(status.usage.duration_seconds) == 100
     assert status.start_time == START + timedelta(hours=2)
     assert condition_of(backend, name, "Queued") == admitted
@@ -107,7 +104,7 @@ def test_a_slot_that_passes_during_the_wait_follows_the_concurrency_policy(
     assert (name in backend.workloads) == (first is None)
     assert backend.job.status.next_start == START + timedelta(seconds=2 * HOUR_SECONDS)
     if first is not None:
-        over = not_none(condition_of(backend, name, "Queued"))
+        over = condition_of(backend, name, "Queued")
         assert (over.status, over.reason) == ("False", "NotAdmitted")
 
 
@@ -295,5 +292,4 @@ def test_a_runtime_that_changes_before_the_workload_exists_replaces_the_attempt(
         "the next attempt starts with the new one, and this one counts as none"
     )
     (replacement,) = backend.running
-    snapshot = backend.state
-    assert backend.recurrences[replacement].spec.template_digest == training_digest(snapshot)
+    assert backend.recurrences[replacement].spec.template_digest == training_digest(backend.state)

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none
+from support.backends.model_backend import ModelBackend, backend_with
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.domain.progress import FailedRank, Progress
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.attempt.printed_error import (
+from wattloop_operator.reconcile.attempt.start_failure import (
     MAX_QUOTED_CHARACTERS,
     MAX_QUOTED_LINES,
     is_out_of_memory,
@@ -87,8 +86,7 @@ KEY_ERROR = f"{TRACEBACK}KeyError: 'x'\n"
 
 def test_a_lack_of_memory_counts_although_the_next_attempt_shows_a_mistake(backend: ModelBackend) -> None:
     fail_after_epochs(backend, f"{TRACEBACK}RuntimeError: CUDA out of memory\n")
-    name = fail_after_epochs(backend, TYPO)
-    assert backend.recurrences[name].status.result is Result.SCRIPT_ERROR
+    assert backend.recurrences[fail_after_epochs(backend, TYPO)].status.result is Result.SCRIPT_ERROR
     assert backend.counted_crashes == [64]
 
 
@@ -122,8 +120,7 @@ def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backen
 
 def test_a_disruption_in_between_changes_nothing_of_it(backend: ModelBackend) -> None:
     names = [fail_after_epochs(backend, KEY_ERROR)]
-    disrupted = backend.start_attempt()
-    backend.end_attempt(disrupted, Failure.DISRUPTED, "its node was taken back")
+    backend.end_attempt(backend.start_attempt(), Failure.DISRUPTED, "its node was taken back")
     names.append(fail_after_epochs(backend, KEY_ERROR))
     attempts = [backend.recurrences[name] for name in names]
     assert [(each.spec.batch_size, each.status.result) for each in attempts] == [(64, "Crashed"), (32, "ScriptError")]
@@ -154,24 +151,6 @@ def test_a_batch_size_that_trains_after_another_one_failed_leaves_the_crash_to_i
     assert backend.recurrences[name].spec.decision.reason == reason
     backend.finish(name, epoch=5, metric=0.95)
     assert backend.counted_crashes == [64]
-
-
-@pytest.mark.parametrize(
-    ("failed", "result"),
-    [
-        (FailedRank(rank=0, failure="NameError"), Result.SCRIPT_ERROR),
-        (FailedRank(rank=0, failure="NameError", consequence=True), Result.CRASHED),
-        (FailedRank(rank=0, failure="KeyError"), Result.CRASHED),
-    ],
-)
-def test_what_the_client_reported_tells_where_there_is_no_output(
-    backend: ModelBackend, failed: FailedRank, result: Result
-) -> None:
-    name = backend.start_attempt()
-    recurrence = backend.recurrences[name]
-    progress = Progress(epoch=3.0, first_failure=failed)
-    backend.recurrences[name] = recurrence.model_copy(update={"progress": progress})
-    assert backend.end_attempt(name, Failure.CRASHED, "exit code 1", exit_code=1).result is result
 
 
 def test_a_job_without_a_calendar_waits_after_it() -> None:
@@ -226,7 +205,7 @@ SYNTAX = '  File "/app/train.py", line 1\n    for x in y print(x)\n             
     ],
 )
 def test_the_exception_of_the_program_and_not_that_of_its_launcher_is_found(output: str, name: str, text: str) -> None:
-    found = not_none(printed_error(output))
+    found = printed_error(output)
     assert found.name == name
     assert text in found.text
 
@@ -240,8 +219,7 @@ def test_the_place_of_an_error_is_its_innermost_line() -> None:
     output = (
         'Traceback:\n  File "a.py", line 3, in <module>\n    f()\n  File "b.py", line 7, in f\n    g()\nKeyError: 1\n'
     )
-    found = not_none(printed_error(output))
-    assert found.place == "b.py:7 KeyError"
+    assert printed_error(output).place == "b.py:7 KeyError"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, ModelBackend, backend_with, not_none
+from support.backends.model_backend import START, ModelBackend, backend_with
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.domain.progress import FailedRank, Progress
@@ -136,19 +136,22 @@ def test_a_late_failure_a_lack_of_memory_and_a_signal_count_against_the_batch_si
 
 
 @pytest.mark.parametrize(
-    ("failed", "result"),
+    ("epoch", "failed", "result"),
     [
-        (FailedRank(rank=0, failure="FileNotFoundError"), Result.START_FAILED),
-        (FailedRank(rank=0, failure="FileNotFoundError", consequence=True), Result.CRASHED),
-        (FailedRank(rank=0, failure="OutOfMemoryError"), Result.CRASHED),
+        (None, FailedRank(rank=0, failure="FileNotFoundError"), Result.START_FAILED),
+        (None, FailedRank(rank=0, failure="FileNotFoundError", consequence=True), Result.CRASHED),
+        (None, FailedRank(rank=0, failure="OutOfMemoryError"), Result.CRASHED),
+        (3.0, FailedRank(rank=0, failure="NameError"), Result.SCRIPT_ERROR),
+        (3.0, FailedRank(rank=0, failure="NameError", consequence=True), Result.CRASHED),
+        (3.0, FailedRank(rank=0, failure="KeyError"), Result.CRASHED),
     ],
 )
 def test_without_an_output_the_reported_exception_decides(
-    backend: ModelBackend, failed: FailedRank, result: Result
+    backend: ModelBackend, epoch: float | None, failed: FailedRank, result: Result
 ) -> None:
     name = backend.start_attempt()
     recurrence = backend.recurrences[name]
-    backend.recurrences[name] = recurrence.model_copy(update={"progress": Progress(first_failure=failed)})
+    backend.recurrences[name] = recurrence.model_copy(update={"progress": Progress(epoch=epoch, first_failure=failed)})
     assert backend.end_attempt(name, Failure.CRASHED, "exit code 1", exit_code=1).result is result
 
 
@@ -221,8 +224,7 @@ def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start()
         assert backend.running == []
         ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
         assert (ready.status, ready.reason) == ("False", "StartFailed")
-        until = not_none(backend.job.status.next_start)
-        waits.append((until - backend.now).total_seconds())
+        waits.append((backend.job.status.next_start - backend.now).total_seconds())
         backend.advance(waits[-1])
         fail_at_start(backend)
     assert waits == [120, 240, 480, 960, 1920, 3600, 3600, 3600, 3600]
@@ -374,12 +376,7 @@ def test_a_crash_at_another_place_leaves_the_choice_to_the_policy(backend: Model
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        {"mode": "Advise"},
-        {"mode": "Fixed"},
-        {"batchSize": {"default": 64, "candidates": [64]}},
-    ],
+    "spec", [{"mode": "Advise"}, {"mode": "Fixed"}, {"batchSize": {"default": 64, "candidates": [64]}}]
 )
 def test_a_job_of_one_batch_size_never_runs_out_of_it_by_a_mistake(spec: dict[str, Any]) -> None:
     backend = backend_with(**spec)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, job, not_none, pod_energy, report
+from support.backends.model_backend import START, ModelBackend, job, pod_energy, report
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.progress import Progress
@@ -29,8 +29,7 @@ TIMEOUT_SECONDS = 10
 
 @pytest.fixture
 def backend() -> ModelBackend:
-    unlimited = job(power={"mode": "None"})
-    return ModelBackend(unlimited, devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
+    return ModelBackend(job(power={"mode": "None"}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 def started(backend: ModelBackend) -> str:
@@ -59,7 +58,7 @@ def test_the_agents_energy_counts_and_the_processes_energy_is_shown_beside_it(ba
     reached(backend, name)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (1200, 12, 1)
     assert (usage.energy_source, usage.attribution) == (EnergySource.AGENT, Attribution.EXCLUSIVE)
     assert (usage.uncertainty_joules, usage.coverage_percent) == (3, 100)
@@ -76,8 +75,7 @@ def test_the_cost_follows_from_the_agents_energy_and_time(backend: ModelBackend)
     reached(backend, name)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    cost = not_none(ended(backend, name).status.cost_joules)
-    assert cost == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
+    assert ended(backend, name).status.cost_joules == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
 
 
 def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
@@ -86,7 +84,7 @@ def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
     # Pods that ran briefly: the agent's times of their start and end are too coarse.
     backend.report_energy(name, pod_energy(900.0, seconds=11.0, uncertainty_millijoules=481_000))
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.gpu_energy_joules, usage.duration_seconds) == (EnergySource.PROCESS, 1000, 10)
     # At most 1381 J, and two steps of the counter.
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
@@ -105,9 +103,6 @@ def test_integrated_power_has_an_uncertainty_that_is_added_to_that_of_the_agents
         alone = usage_of(progress)
         agents = agent_energy([pod_energy(900.0, 11.0, uncertainty_millijoules=481_000)], progress, 1)
         both = usage_at_end(progress, agents, started=START, until=START)
-        assert alone is not None
-        assert both is not None
-        assert both.uncertainty_joules is not None
         usages[name] = (alone.uncertainty_joules, float(both.uncertainty_joules))
     assert [alone for alone, _ in usages.values()] == [None, Decimal(7)]
     assert usages["integral"][1] == usages["counter"][1] + 7
@@ -128,8 +123,7 @@ def test_the_true_energy_is_within_the_uncertainty_of_either_source(
     energy = pod_energy(agent / 1000, seconds, uncertainty_millijoules=uncertain)
     recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
     progress = progress_after(recurrence, report(joules=used * (1 - missed) / 1000))
-    usage = not_none(usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START))
-    assert usage.uncertainty_joules is not None
+    usage = usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START)
     # A millijoule is the counters' own rounding.
     assert abs(float(usage.gpu_energy_joules) - used / 1000) <= float(usage.uncertainty_joules) + 0.002
 
@@ -141,13 +135,11 @@ def test_an_attempt_that_has_ended_waits_for_the_agents_final_report(backend: Mo
     backend.reconcile()
     assert waits(backend, name)
     assert backend.recurrences[name].status.conditions[0].reason == "EnergyAwaited"
-    snapshot = backend.state
-    assert next_actions(snapshot, backend.now).wake_at == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
+    assert next_actions(backend.state, backend.now).wake_at == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
     backend.advance(2)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
-    assert usage.gpu_energy_joules == 1200
+    assert ended(backend, name).status.usage.gpu_energy_joules == 1200
 
 
 def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) -> None:
@@ -158,7 +150,7 @@ def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) 
     backend.reconcile()
     assert waits(backend, name)
     backend.reconcile_after(TIMEOUT_SECONDS)
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.PROCESS, 1000)
 
 
@@ -176,8 +168,7 @@ def test_a_measurement_after_the_end_counts_although_the_gpu_is_not_released(
     backend.reconcile()
     assert waits(backend, name)
     backend.reconcile_after(TIMEOUT_SECONDS)
-    usage = not_none(ended(backend, name).status.usage)
-    assert usage.energy_source is source
+    assert ended(backend, name).status.usage.energy_source is source
 
 
 def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(backend: ModelBackend) -> None:
@@ -186,7 +177,7 @@ def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(bac
     backend.advance(1)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
     backend.reconcile_after(TIMEOUT_SECONDS)
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 500)
     # 5 s of 21 s and the second of rounding.
     assert usage.coverage_percent == Decimal("22.73")
@@ -208,7 +199,6 @@ def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_
         reached(backend, name, gpus=0)
         backend.reconcile()
         status = ended(backend, name).status
-        assert status.usage is not None
         assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
         assert status.cost_joules is None
         backend.advance(3600)
@@ -245,7 +235,7 @@ def test_without_agents_an_attempt_does_not_wait() -> None:
     name = started(backend)
     reached(backend, name)
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.uncertainty_joules) == (EnergySource.PROCESS, None)
 
 
@@ -256,7 +246,7 @@ def test_if_an_agent_does_not_report_a_gpu_the_processes_energy_is_used(backend:
     backend.reconcile()
     assert waits(backend, name)
     backend.reconcile_after(TIMEOUT_SECONDS)
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.devices) == (EnergySource.PROCESS, 2)
 
 
@@ -268,7 +258,7 @@ def test_the_energies_of_several_pods_and_nodes_add_up(backend: ModelBackend) ->
     )
     backend.report_energy(name, pod_energy(), replace(elsewhere, time_seconds=5_013.0))
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (2400, 13, 2)
     assert usage.uncertainty_joules == 6
 
@@ -278,8 +268,7 @@ def test_of_a_pod_and_the_one_that_replaced_it_the_times_add_up_and_the_gpus_do_
     same_node: bool, backend: ModelBackend
 ) -> None:
     """By the clock of their node, or of two nodes whose clocks differ and whose reports come some seconds late."""
-    name = started(backend)
-    backend.end_workload(name)
+    backend.end_workload(started(backend))
     first = pod_energy(600.0, start_time_seconds=100.0, time_seconds=130.0, max_power_limit_watts=400.0)
     second = replace(first, pod_uid="pod-2", gpu_uuid="GPU-1", start_time_seconds=200.0, time_seconds=240.0)
     if not same_node:
@@ -304,7 +293,7 @@ def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backen
         backend.report_energy(name, pod_energy(shared=True, ended=False))
         backend.advance(1 + TIMEOUT_SECONDS)
     backend.reconcile()
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert usage.attribution is Attribution.SHARED
     assert usage.energy_source is (EnergySource.AGENT if covered else EnergySource.PROCESS)
     assert job_observations.observations(tuple(backend.records.values())) == ()
@@ -355,7 +344,7 @@ def test_an_attempt_that_ends_at_its_deadline_is_covered_up_to_then() -> None:
     backend.advance(590)
     backend.report_energy(name, pod_energy(joules=9000.0, seconds=600.0, ended=False))
     backend.reconcile_after(1)
-    usage = not_none(ended(backend, name).status.usage)
+    usage = ended(backend, name).status.usage
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 9000)
 
 

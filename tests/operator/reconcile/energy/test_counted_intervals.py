@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, job, not_none, pod_energy, report
+from support.backends.model_backend import ModelBackend, job, pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuIntervals
@@ -120,7 +120,6 @@ def test_a_pod_that_is_replaced_has_the_energy_that_the_agents_say_and_its_power
     pods += [replace(pods[0], pod_uid="second", start_time_seconds=59.5, time_seconds=70.0)]
     backend.report_energy(name, *pods)
     status = backend.status_of(name)
-    assert status.usage is not None
     assert (status.usage.gpu_energy_joules, status.usage.duration_seconds, status.usage.devices) == (201, 21, 1)
     (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
     assert (agrees.status, agrees.message) == ("True", "the processes counted 200.0 J, the node agents 201.0 J")
@@ -137,7 +136,6 @@ def test_where_the_sources_contradict_each_other_the_agents_figure_is_stored_and
     # So uncertain that the processes' figure would be the more accurate one.
     backend.report_energy(name, pod_energy(2400.0, 10.0, uncertainty_millijoules=900_000))
     status = backend.status_of(name)
-    assert status.usage is not None
     assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 2400)
     (agrees,) = [each for each in status.conditions if each.type == "EnergyAgrees"]
     assert f"the process counted {joules:.1f} J, its agent 2400.0 J" in agrees.message
@@ -151,5 +149,5 @@ def test_energy_is_exclusive_only_if_every_report_says_so() -> None:
     expected = {False: Attribution.EXCLUSIVE, None: Attribution.UNKNOWN, True: Attribution.SHARED}
     for shared, attribution in expected.items():
         gpus = (reading(("GPU-0", 0, 10, 0, 1, "x")), reading(("GPU-1", 0, 10, 0, 1, "x"), shared))
-        usage = not_none(usage_of(progress_after(recurrence, replace(report(), gpus=gpus))))
+        usage = usage_of(progress_after(recurrence, replace(report(), gpus=gpus)))
         assert usage.attribution is attribution

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, backend_with, job, not_none, report
+from support.backends.model_backend import START, ModelBackend, backend_with, job, report
 from wattloop.wire.training_messages import MAX_PROBE_BATCH_SIZE, LimitMeasurement, ProbeChoice, ProbeReport
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import probe_conditions
@@ -65,7 +65,6 @@ def test_the_start_is_measured_exactly_whichever_reports_arrive(
     # Counters have millijoules and milliseconds.
     assert found.energy_joules == pytest.approx(epoch_joules, rel=1e-6, abs=0.01)
     assert found.time_seconds == pytest.approx(epoch_seconds, rel=1e-6, abs=0.01)
-    assert found.start_up is not None
     assert found.start_up.energy_joules == pytest.approx(start_joules, rel=1e-6, abs=0.5)
     assert found.start_up.time_seconds == pytest.approx(start_seconds, rel=1e-6, abs=0.5)
 
@@ -131,7 +130,6 @@ def test_measured_power_limits_give_the_epoch_and_the_start(
         attempt = attempt.model_copy(update={"progress": progress})
         found = usage(attempt)
         assert (found.energy_joules, found.time_seconds) == pytest.approx((joules[held], 9.0), rel=1e-3)
-        assert found.start_up is not None
         assert found.start_up.energy_joules == pytest.approx(start_joules, rel=1e-3, abs=1.0)
         assert found.start_up.time_seconds == pytest.approx(start_seconds, rel=1e-3, abs=0.1)
 
@@ -168,15 +166,13 @@ def run(backend: ModelBackend, probes: ProbeReport | None) -> str:
 
 
 def test_the_bill_has_the_trials_and_the_observation_has_not(backend: ModelBackend) -> None:
-    name = run(backend, TRIALS)
-    status = backend.recurrences[name].status
-    assert status.usage is not None
+    status = backend.recurrences[run(backend, TRIALS)].status
     assert (status.usage.gpu_energy_joules, status.usage.duration_seconds) == (10_500, 105)
     (record,) = backend.records.values()
     assert (record.energy_joules, record.time_seconds) == (10_500.0, 105.0)
     assert (record.probe_trials, record.probe_energy_joules, record.probe_time_seconds) == (4, 500.0, 5.0)
     assert attempt_cost_joules(record, 0.5) == 0.5 * 10_500 + 0.5 * 400 * 105
-    observation = not_none(observation_of(record, False))
+    observation = observation_of(record, False)
     assert (observation.energy_joules, observation.time_seconds) == (10_000.0, 100.0)
     assert (record.epoch_energy_joules, record.epoch_time_seconds) == pytest.approx((EPOCH_JOULES, EPOCH_SECONDS))
 
@@ -192,7 +188,7 @@ def test_with_and_without_trials_the_same_is_learned() -> None:
 
 
 def test_the_status_shows_trials_and_what_was_chosen(backend: ModelBackend) -> None:
-    probes = not_none(backend.recurrences[run(backend, TRIALS)].progress.probes)
+    probes = backend.recurrences[run(backend, TRIALS)].progress.probes
     assert (probes.trials, probes.energy_joules, probes.time_seconds) == (4, 500, 5)
     assert probes.to_wire()["choices"] == [
         {
@@ -227,14 +223,14 @@ def test_trials_of_a_process_that_was_killed_count_beside_those_of_its_successor
     probing = after_probes(probing, 2, 1, None)
     probing = after_probes(probing, 3, 2, ProbeReport(3, 200.0, 2.0, TRIALS.choices))
     probing = after_probes(probing, 4, 3, ProbeReport(4, 250.0, 2.5, TRIALS.choices))
-    probes = not_none(probing.progress.probes)
+    probes = probing.progress.probes
     assert (probes.trials, probes.energy_joules, probes.time_seconds) == (6, 350, 3.5)
     assert [choice.threshold for choice in probes.choices] == [0.5]
 
 
 def test_the_largest_batch_size_that_a_training_may_report_is_in_the_status(probing: TrainingAttempt) -> None:
     choices = (replace(TRIALS.choices[0], batch_size=MAX_PROBE_BATCH_SIZE),)
-    probes = not_none(after_probes(probing, 1, 3, ProbeReport(2, 100.0, 1.0, choices)).progress.probes)
+    probes = after_probes(probing, 1, 3, ProbeReport(2, 100.0, 1.0, choices)).progress.probes
     assert [choice.batch_size for choice in probes.choices] == [MAX_PROBE_BATCH_SIZE]
 
 

@@ -53,8 +53,7 @@ def report(rank: int, sequence: int = 1, *, ranks: int = RANKS, epochs: float = 
 def after(*reports: Report) -> TrainingAttempt:
     recurrence = DECISION
     for each in reports:
-        progress = progress_after(recurrence, each)
-        recurrence = recurrence.model_copy(update={"progress": progress})
+        recurrence = recurrence.model_copy(update={"progress": progress_after(recurrence, each)})
     return recurrence
 
 
@@ -72,8 +71,7 @@ def test_the_energy_of_an_epoch_is_that_of_all_ranks_and_its_time_that_of_the_sl
     )
     expected = {watts: (RANKS * energy, 1.2 * time) for watts, (energy, time) in EPOCHS.items()}
     assert points(recurrence) == {watts: pytest.approx(pair) for watts, pair in expected.items()}
-    progress = recurrence.progress
-    found = epoch_usage(recurrence.spec, progress, None, None)
+    found = epoch_usage(recurrence.spec, recurrence.progress, None, None)
     assert (found.energy_joules, found.time_seconds) == pytest.approx(expected[300.0])
 
 
@@ -110,11 +108,7 @@ def test_reports_may_be_late_repeated_reordered_or_lost(data: st.DataObject) -> 
 
 @pytest.mark.parametrize(
     ("silent", "text"),
-    [
-        ({3}, "rank 3 of 8"),
-        ({1, 3}, "rank 1 and rank 3 of 8"),
-        ({0, 1, 7}, "rank 0, rank 1 and rank 7 of 8"),
-    ],
+    [({3}, "rank 3 of 8"), ({1, 3}, "rank 1 and rank 3 of 8"), ({0, 1, 7}, "rank 0, rank 1 and rank 7 of 8")],
 )
 def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(silent: set[int], text: str) -> None:
     recurrence = after(*(report(rank) for rank in range(RANKS) if rank not in silent))
@@ -127,8 +121,7 @@ def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(si
 
 
 def test_a_rank_without_its_number_of_ranks_counts_by_its_own_number() -> None:
-    recurrence = after(*(report(rank, ranks=1) for rank in (2, 0)))
-    assert unmeasured_ranks_text(recurrence.progress) == "rank 1 of 3"
+    assert unmeasured_ranks_text(after(*(report(rank, ranks=1) for rank in (2, 0))).progress) == "rank 1 of 3"
     assert power_profile_of(after(*(report(rank, ranks=1) for rank in (2, 0, 1)))) is not None
 
 
@@ -147,8 +140,7 @@ def test_the_profile_of_one_rank_is_the_one_that_it_reported_last() -> None:
 
 
 def test_a_rank_beyond_the_bound_is_never_part_of_a_profile() -> None:
-    recurrence = after(report(0, ranks=5000), report(4000, ranks=5000))
-    progress = recurrence.progress
+    progress = after(report(0, ranks=5000), report(4000, ranks=5000)).progress
     assert (progress.ranks, complete_points(progress)) == (5000, ())
     assert unmeasured_ranks_text(progress).startswith("all ranks from 1024 of 5000")
 

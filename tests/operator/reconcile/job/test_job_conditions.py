@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, ModelBackend, backend_with, not_none
+from support.backends.model_backend import KEY, START, ModelBackend, backend_with
 from wattloop.commands.main import main
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.records import ObservationRecord
@@ -19,14 +19,6 @@ from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.reconcile.next_actions import next_actions
 
 
-def run_once(backend: ModelBackend, metric: float, epoch: int = 50) -> None:
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.finish(name, epoch=epoch, metric=metric)
-    backend.advance(3600)
-
-
 def condition_of_type(backend: ModelBackend, kind: str) -> Condition | None:
     return next((each for each in backend.job.status.conditions if each.type == kind), None)
 
@@ -35,9 +27,9 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy() ->
     backend = backend_with(retries=0, mode="Fixed")
     backend.reconcile()
     assert condition_of_type(backend, "TargetUnreachable") is None
-    run_once(backend, metric=0.5)
-    run_once(backend, metric=0.6)
-    never = not_none(condition_of_type(backend, "TargetUnreachable"))
+    backend.run_once(epoch=50, metric=0.5)
+    backend.run_once(epoch=50, metric=0.6)
+    never = condition_of_type(backend, "TargetUnreachable")
     assert (never.status, never.reason) == ("True", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
     assert "; the best was 0.6 with batch size 64 after 50 epochs; a threshold of 0.5 would be" in never.message
@@ -45,16 +37,15 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy() ->
     events = [(each.warning, each.reason) for each in backend.events]
     assert events == [(True, "TargetUnreachable")]
     assert backend.events[0].message.startswith("team/digits: none of 1 attempts (batch sizes 64)")
-    run_once(backend, metric=0.95)
-    now = not_none(condition_of_type(backend, "TargetUnreachable"))
-    assert now.status == "False"
+    backend.run_once(epoch=50, metric=0.95)
+    assert condition_of_type(backend, "TargetUnreachable").status == "False"
     assert condition_of_type(backend, "Learns") is None
 
 
 def test_the_remedy_for_a_script_that_ends_early_is_not_a_larger_limit_of_epochs() -> None:
     backend = backend_with(retries=0, mode="Fixed")
-    run_once(backend, metric=0.5, epoch=7)
-    never = not_none(condition_of_type(backend, "TargetUnreachable"))
+    backend.run_once(epoch=7, metric=0.5)
+    never = condition_of_type(backend, "TargetUnreachable")
     assert "; lower objective.target.threshold, let the script train for more than the 7 epochs" in never.message
 
 
@@ -72,8 +63,7 @@ def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence() 
     metrics = {16: 0.5, 32: 0.7, 64: 0.8, 128: 0.6}
     first: list[int] = []
     while backend.running:
-        size = backend.recurrences[backend.running[0]].spec.batch_size
-        first.append(attempt_once(backend, metrics[size]))
+        first.append(attempt_once(backend, metrics[backend.recurrences[backend.running[0]].spec.batch_size]))
         assert (condition_of_type(backend, "TargetUnreachable") is None) == bool(backend.running)
     assert (first[0], sorted(first)) == (64, [16, 32, 64, 128])
     for _ in range(3):
@@ -81,14 +71,14 @@ def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence() 
         assert backend.recurrences[backend.running[0]].spec.decision.last_attempt
         attempt_once(backend, 0.55)
         assert not backend.running
-    never = not_none(condition_of_type(backend, "TargetUnreachable"))
+    never = condition_of_type(backend, "TargetUnreachable")
     assert never.status == "True"
     assert "none of 7 attempts" in never.message
     assert "the best was 0.8 with batch size 64 after 50 epochs" in never.message
     assert [each.reason for each in backend.events] == ["TargetUnreachable"]
     backend.reconcile_after(3600)
     attempt_once(backend, 0.95)
-    now = not_none(condition_of_type(backend, "TargetUnreachable"))
+    now = condition_of_type(backend, "TargetUnreachable")
     assert (now.status, now.reason) == ("False", "Reached")
 
 
@@ -96,21 +86,21 @@ def test_the_best_metric_of_a_loss_is_the_lowest() -> None:
     target = {"metric": "loss", "threshold": "0.1", "direction": "Minimize"}
     backend = backend_with(retries=0, mode="Fixed", objective={"target": target, "maxEpochs": 50})
     for metric in (0.5, 0.3, 0.4):
-        run_once(backend, metric)
-    never = not_none(condition_of_type(backend, "TargetUnreachable"))
+        backend.run_once(epoch=50, metric=metric)
+    never = condition_of_type(backend, "TargetUnreachable")
     assert "; the best was 0.3 with batch size 64 after 50 epochs; a threshold of 0.5 would be reached" in never.message
     assert "; raise objective.target.threshold" in never.message
 
 
 def test_the_best_metric_may_be_that_of_an_earlier_evaluation() -> None:
     backend = backend_with(retries=0, mode="Fixed")
-    run_once(backend, 0.6)
+    backend.run_once(epoch=50, metric=0.6)
     backend.reconcile()
     for sequence, (epoch, metric) in enumerate([(10, 0.7), (20, 0.85), (30, 0.85), (40, 0.5)], start=1):
         backend.report(backend.running[0], sequence=sequence, epoch=epoch, metric=metric)
     backend.run_workload(backend.running[0])
     backend.end_attempt(backend.running[0])
-    never = not_none(condition_of_type(backend, "TargetUnreachable"))
+    never = condition_of_type(backend, "TargetUnreachable")
     assert "the best was 0.85 with batch size 64 after 20 epochs" in never.message
 
 
@@ -136,7 +126,7 @@ def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...], *
 
 def test_a_condition_tells_what_was_learned_from_another_job() -> None:
     source = backend_with(retries=0)
-    run_once(source, metric=0.95)
+    source.run_once(epoch=50, metric=0.95)
     learned = tuple(source.records.values())
     batch_size = {"default": 64, "candidates": [32, 64], "learnFrom": "source"}
     backend = backend_with(schedule=None, batchSize=batch_size)
@@ -157,7 +147,7 @@ def test_a_condition_tells_what_was_learned_from_another_job() -> None:
 
 def test_the_policy_sees_which_observations_are_from_another_job() -> None:
     source = backend_with(retries=0)
-    run_once(source, metric=0.95)
+    source.run_once(epoch=50, metric=0.95)
     snapshot = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "source"}).snapshot(KEY)
     assert isinstance(snapshot, Snapshot)
     context = decision_context(replace(snapshot, source_records=tuple(source.records.values())), 0, 0)
@@ -167,16 +157,11 @@ def test_the_policy_sees_which_observations_are_from_another_job() -> None:
 def test_objects_older_than_the_store_keeps_are_deleted_and_not_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = backend_with(successfulRunsHistoryLimit=1000)
     for _ in range(4):
-        backend.reconcile()
-        (name,) = backend.running
-        backend.run_workload(name)
-        backend.finish(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0)
-        backend.advance(3600)
+        backend.run_once(epoch=10, metric=0.95, joules=1000.0, seconds=10.0)
     backend.change_spec(suspend=True, successfulRunsHistoryLimit=2)
     snapshot = backend.state
     monkeypatch.setattr(job_observations, "MAX_OBSERVATIONS_OF_JOB", 2)
-    kept = replace(snapshot, records=snapshot.records[-2:])
-    found = next_actions(kept, backend.clock()).actions
+    found = next_actions(replace(snapshot, records=snapshot.records[-2:]), backend.clock()).actions
     assert not [each for each in found if isinstance(each, actions.RecordObservation | actions.RecordLateUsage)]
     deleted = [each.recurrence.spec.index for each in found if isinstance(each, actions.DeleteRecurrence)]
     assert deleted == [0, 1]
@@ -205,10 +190,7 @@ def template(**container: Any) -> dict[str, Any]:
     ],
 )
 def test_a_job_that_passes_no_batch_size_to_a_script_without_the_client_is_told_at_its_start(
-    spec: dict[str, Any],
-    is_told: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    spec: dict[str, Any], is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = backend_with(**{**LOGS, **spec})
     for _ in range(2):
@@ -282,7 +264,7 @@ def test_the_warning_says_what_was_seen_and_what_to_write_and_comes_once() -> No
     backend = backend_with(objective=target("0.1", "Maximize"))
     train(backend, (1, 2.3))
     train(backend, (1, 2.2))
-    found = not_none(met_at_once(backend))
+    found = met_at_once(backend)
     assert (
         "quality reached the target at its first evaluation: after 1 epoch at 2.2, threshold 0.1, direction Maximize: "
         "is it Minimize? If so, write spec.objective.target.direction: Minimize"
@@ -299,7 +281,7 @@ def test_a_metric_whose_name_leaves_no_doubt_is_not_asked_for_its_direction(metr
     objective = target("0.9", "Maximize")
     backend = backend_with(objective=objective | {"target": {"metric": metric, "threshold": "0.9"}})
     train(backend, (1, 0.99))
-    found = not_none(met_at_once(backend))
+    found = met_at_once(backend)
     assert "Minimize" not in found.message
     assert found.message.endswith("raise the threshold if a better model is wanted")
 
@@ -308,8 +290,7 @@ def test_the_warning_comes_once_although_other_attempts_miss_the_target_between(
     backend = backend_with(objective=target("0.1", "Maximize"), mode="Fixed", retries=0)
     for metric in (2.3, 0.05, 2.2, 0.04, 2.1):
         train(backend, (1, metric))
-    found = not_none(met_at_once(backend))
-    assert "after 1 epoch at 2.1" in found.message
+    assert "after 1 epoch at 2.1" in met_at_once(backend).message
     assert len([each for each in backend.events if each.reason == "TargetMetAtOnce"]) == 1
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none
+from support.backends.model_backend import KEY, ModelBackend, backend_with
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.recurring_training_job_status import NextRecurrence, RunRequestStatus
@@ -77,10 +77,7 @@ def test_a_failure_with_another_template_says_nothing_about_the_next_run() -> No
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
-    [
-        ({"maxRecurrences": 1}, ("Complete", "")),
-        ({"schedule": "0 3 30 2 *"}, ("Failing", "InvalidSchedule")),
-    ],
+    [({"maxRecurrences": 1}, ("Complete", "")), ({"schedule": "0 3 30 2 *"}, ("Failing", "InvalidSchedule"))],
 )
 def test_a_job_that_starts_nothing_more_is_complete_or_fails(spec: dict[str, Any], expected: tuple[str, str]) -> None:
     backend = backend_with(**NO_RETRIES)
@@ -225,12 +222,6 @@ def decided(recurrence: TrainingAttempt) -> NextRecurrence:
     )
 
 
-def decision_of(found: NextRecurrence | None) -> NextRecurrence | None:
-    """What is decided, without the time and the expectations."""
-    names = ("batch_size", "parameters", "power_limit_watts", "kind", "reason")
-    return found and NextRecurrence(**{name: getattr(found, name) for name in names})
-
-
 def run_recurrence(backend: ModelBackend) -> TrainingAttempt:
     """Start the recurrence that is due and let it reach its target; returns it as it was decided."""
     name = backend.start_attempt()
@@ -252,12 +243,13 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(spec:
     run_recurrence(backend)
     kinds = set()
     for _ in range(12):
-        expected = decision_of(backend.job.status.next)
+        names = ("batch_size", "parameters", "power_limit_watts", "kind", "reason")
+        expected = backend.job.status.next and NextRecurrence(
+            **{name: getattr(backend.job.status.next, name) for name in names}
+        )
         backend.advance(3600)
         assert decided(run_recurrence(backend)) == expected
-        assert expected is not None
         kinds.add((expected.kind, expected.power_limit_watts))
-        assert backend.job.status.next is not None
         assert float(backend.job.status.next.cost_joules or 0) > 0
     assert len(kinds) > 1 or "mode" in spec
 
@@ -271,8 +263,6 @@ def test_in_mode_advise_the_page_has_what_the_next_recurrence_runs_and_the_statu
         advised = backend.job.status.next
         backend.advance(3600)
         spec = run_recurrence(backend).spec
-        assert shown is not None
-        assert advised is not None
         assert (shown.batch_size, shown.kind, shown.reason) == (64, "Advise", spec.decision.reason)
         assert f"advised is batch size {advised.batch_size}" in spec.decision.reason
         backend.advance(3600)
@@ -299,8 +289,7 @@ def test_sizes_whose_runs_missed_the_target_are_in_the_status_before_and_after_o
 
 
 def text_of(backend: ModelBackend) -> str:
-    snapshot = backend.snapshot(KEY)
-    found, text = next_decision_view(snapshot)
+    found, text = next_decision_view(backend.snapshot(KEY))
     assert (found is None) == bool(text)
     return text
 
@@ -320,5 +309,5 @@ def test_a_job_that_has_had_all_its_recurrences_says_what_another_one_would_run(
     backend.reconcile()
     run_recurrence(backend)
     assert backend.job.status.state == "Complete"
-    following = not_none(backend.job.status.next)
+    following = backend.job.status.next
     assert (following.time, following.batch_size, backend.job.status.totals.recurrences) == (None, 64, 1)

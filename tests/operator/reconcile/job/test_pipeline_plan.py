@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none
+from support.backends.model_backend import ModelBackend, backend_with
 from wattloop_operator.api.power_fields import AppliedFrequencyPlan
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.pipeline_result import PipelineResult
@@ -86,15 +86,13 @@ NOT_FOUND = (
     ],
 )
 def test_the_condition_says_whether_there_is_a_plan_and_an_event_that_there_is_none(
-    power: dict[str, Any],
-    applied: dict[str, Any],
-    expected: tuple[str, str, str],
+    power: dict[str, Any], applied: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
     backend = backend_with(**power)
     backend.reconcile()
     before = backend.state
     apply(backend, AppliedFrequencyPlan(**applied))
-    found = not_none(condition(backend))
+    found = condition(backend)
     assert found[:2] == expected[:2]
     assert found[2].startswith("recurrence ")
     assert found[2].endswith(expected[2])

@@ -73,8 +73,7 @@ def test_a_repeated_attempt_measures_the_power_limits_again(backend: ModelBacken
     assert backend.recurrences[name].spec.profile_power_limits
     again = disrupt(backend, name)
     assert (again.spec.profile_power_limits, again.spec.power_limit_watts) == (True, None)
-    snapshot = backend.state
-    assert known_profiles(snapshot) == (), "it was ended between two limits"
+    assert known_profiles(backend.state) == (), "it was ended between two limits"
 
 
 def test_a_disrupted_attempt_keeps_its_decision_while_other_results_arrive() -> None:
@@ -171,8 +170,7 @@ def test_a_job_that_runs_its_default_alone_repeats_no_other_batch_size(runs_defa
 
 def test_a_size_that_the_published_algorithm_has_pruned_meanwhile_is_not_repeated() -> None:
     backend = backend_with(batchSize={"policy": "Zeus"}, concurrencyPolicy="Allow")
-    name = backend.start_attempt()
-    backend.finish(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
+    backend.finish(backend.start_attempt(), epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
     backend.advance(HOUR_SECONDS)
     pruned = backend.start_attempt()
     size = backend.recurrences[pruned].spec.batch_size

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, backend_with, job, not_none
+from support.backends.model_backend import KEY, START, ModelBackend, backend_with, job
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.cron import ScheduleError
@@ -91,7 +91,7 @@ class FirstDeletedAtOnce(StatusWrites):
     """Its user deletes the first recurrence as soon as it exists; it is remembered until its Event."""
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
-        snapshot = not_none(super().snapshot(key))
+        snapshot = super().snapshot(key)
         deleted = () if self.events else tuple(each for each in snapshot.recurrences if each.spec.index == 0)
         kept = tuple(each for each in snapshot.recurrences if each.spec.index > 0)
         return replace(snapshot, recurrences=kept, deleted_recurrences=deleted)
@@ -361,7 +361,7 @@ def test_a_schedule_follows_daylight_saving(
     midnight = datetime(*day, tzinfo=PARIS).astimezone(UTC)
     moment, starts = midnight - timedelta(seconds=1), []
     while True:
-        next_slot = not_none(found(spec, moment, handled=moment).next_slot)
+        next_slot = found(spec, moment, handled=moment).next_slot
         if next_slot >= midnight + timedelta(hours=24):
             break
         starts.append(next_slot.astimezone(PARIS))
@@ -385,7 +385,7 @@ def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
     now = handled + timedelta(seconds=seconds)
     passed, moment = [], handled
     for _ in range(MAX_MISSED_COUNTED + 2):
-        next_slot = not_none(found(spec, moment, handled=moment).next_slot)
+        next_slot = found(spec, moment, handled=moment).next_slot
         assert next_slot > moment
         if next_slot > now:
             break
@@ -400,8 +400,7 @@ def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
 
 
 def test_years_of_missed_starts_give_one_due_slot() -> None:
-    now = datetime(2046, 1, 1, 0, 0, 30, tzinfo=UTC)
-    result = found(cron("* * * * *"), now)
+    result = found(cron("* * * * *"), datetime(2046, 1, 1, 0, 0, 30, tzinfo=UTC))
     assert result.due == datetime(2046, 1, 1, tzinfo=UTC)
     assert result.missed == MAX_MISSED_COUNTED
     assert result.next_slot == datetime(2046, 1, 1, 0, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with, report
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration, NextRecurrence
 from wattloop_operator.domain.quantities import saving_text
@@ -50,7 +50,7 @@ def run_once(backend: ModelBackend) -> TrainingAttempt:
 
 
 def advice(backend: ModelBackend) -> NextRecurrence:
-    found = not_none(backend.job.status.next)
+    found = backend.job.status.next
     assert found.kind == "Advise"
     return found
 
@@ -83,7 +83,6 @@ def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence() -> N
     assert recurrence.spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
     assert "batch size 32 may be cheaper than 64" in recurrence.spec.decision.reason
     backend.edit(mode="Optimize")
-    assert backend.job.status.next is not None
     assert backend.job.status.next.kind != "Advise"
     (running,) = backend.running
     assert backend.recurrences[running].spec.batch_size == 32
@@ -92,9 +91,6 @@ def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence() -> N
 def saving(backend: ModelBackend) -> tuple[float, float, float]:
     """Lower bound, value and upper bound of the expected saving."""
     found = advice(backend)
-    assert found.low_saving_percent is not None
-    assert found.saving_percent is not None
-    assert found.high_saving_percent is not None
     return float(found.low_saving_percent), float(found.saving_percent), float(found.high_saving_percent)
 
 
@@ -235,12 +231,12 @@ def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost() -> 
     backend = backend_with(**{**JOB, "power": {"mode": "Fixed", "watts": 200}})
     run_once(backend)
     snapshot = backend.state
-    expected = not_none(default_cost(snapshot))
+    expected = default_cost(snapshot)
     assert expected.of_run.value == pytest.approx(7_000)
     backend.change_spec(mode="Advise")
     run_once(backend)
     snapshot = backend.state
-    expected = not_none(default_cost(snapshot))
+    expected = default_cost(snapshot)
     assert expected.of_run.value == pytest.approx(10_000)
 
 
@@ -263,17 +259,12 @@ def test_what_runs_does_not_change_the_advice() -> None:
     backend.reconcile()
     assert backend.running
     assert advice(backend).model_copy(update={"time": before.time}) == before
-    snapshot = backend.state
-    assert decision_context(snapshot, 99, 0).running == ()
+    assert decision_context(backend.state, 99, 0).running == ()
 
 
 def test_a_policy_that_has_no_choice_left_does_not_keep_the_default_from_running() -> None:
     backend = backend_with(**{**ADVISE, "batchSize": {**JOB["batchSize"], "policy": "Zeus"}})
-    backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name)
-    backend.finish(name, epoch=50, metric=0.5)
-    backend.advance(3600)
+    backend.run_once(epoch=50, metric=0.5)
     assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none
+from support.backends.model_backend import ModelBackend, backend_with
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import LearnSince
@@ -54,11 +54,7 @@ def crash_until_blocked(backend: ModelBackend) -> None:
 
 def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95, image: str | None = None) -> None:
     """One recurrence of one attempt: 100 J and one second an epoch."""
-    backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name, image)
-    backend.finish(name, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs)
-    backend.advance(3600)
+    backend.run_once(image, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs)
 
 
 def change_target(backend: ModelBackend, **target: Any) -> None:
@@ -111,7 +107,7 @@ def test_a_corrected_runtime_frees_a_job_too_within_seconds() -> None:
     backend.runtime_digest = "crashes"
     assert decision_or_error(backend) == blocked
     # Nothing reports the change, so the job looks for it.
-    wake_at = not_none(backend.reconcile())
+    wake_at = backend.reconcile()
     assert wake_at - backend.now <= timedelta(seconds=10)
     backend.runtime_digest, backend.now = "corrected", wake_at
     backend.reconcile()
@@ -205,28 +201,22 @@ def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
         run_once(backend, 10)
     assert {each.batch_size for each in backend.records.values()} != {64}
     if not curves:
-        forget_curves(backend)
+        backend.records = {key: replace(record, curve=None) for key, record in backend.records.items()}
+        for name, recurrence in backend.recurrences.items():
+            if recurrence.progress is not None:
+                progress = recurrence.progress.model_copy(update={"curve": None})
+                backend.recurrences[name] = recurrence.model_copy(update={"progress": progress})
     change_target(backend, **target)
     decided = same_decision_from_either_memory(backend)
     assert isinstance(decided, TrainingAttempt)
     # As in a new job: the default, without a limit that another target's costs would give.
     assert (decided.spec.batch_size, decided.spec.stop_cost_joules) == (64, None)
-    snapshot = backend.state
-    seen = decision_context(snapshot, 99, 0).observations
+    seen = decision_context(backend.state, 99, 0).observations
     assert [(each.other_target, each.curve) for each in seen] == [(True, None)] * 12
     backend.reconcile()
     status = backend.job.status
     assert (status.best, "DefaultCost" in backend.savings) == (None, False)
     assert [each.cost_saving_percent for each in status.recent_recurrences] == [None] * 10
-
-
-def forget_curves(backend: ModelBackend) -> None:
-    """The objects and the records are those of an operator that did not know curves."""
-    backend.records = {key: replace(record, curve=None) for key, record in backend.records.items()}
-    for name, recurrence in backend.recurrences.items():
-        if recurrence.progress is not None:
-            progress = recurrence.progress.model_copy(update={"curve": None})
-            backend.recurrences[name] = recurrence.model_copy(update={"progress": progress})
 
 
 def run_along_a_curve(backend: ModelBackend, metrics: list[float]) -> None:
@@ -263,8 +253,7 @@ def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
     backend.change_spec(suspend=True)
     change_target(backend, **target)
     same_decision_from_either_memory(backend)
-    snapshot = backend.state
-    context = decision_context(snapshot, 99, 0)
+    context = decision_context(backend.state, 99, 0)
     assert context.target == backend.job.spec.objective.target.run_target
     seen = {(each.outcome, each.epochs, each.other_target) for each in context.observations}
     assert seen == {(outcome, epochs, False)}
@@ -314,8 +303,7 @@ def test_the_runs_of_another_job_are_converted_to_the_target(
     run_along_a_curve(source, CURVE)
     backend = backend_with(objective={"target": target, "maxEpochs": 50})
     snapshot = backend.state
-    records = tuple(source.records.values())
-    seen = decision_context(replace(snapshot, source_records=records), 0, 0).observations
+    seen = decision_context(replace(snapshot, source_records=tuple(source.records.values())), 0, 0).observations
     assert [(each.outcome, each.epochs, len(each.curve.epochs if each.curve else ())) for each in seen] == expected
     assert all(each.from_other_job for each in seen)
 
@@ -369,8 +357,7 @@ def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_i
     backend.change_spec(template=CORRECTED)
     run_once(backend, 10, image=new)
     same_decision_from_either_memory(backend)
-    snapshot = backend.state
-    seen = decision_context(snapshot, 99, 0).observations
+    seen = decision_context(backend.state, 99, 0).observations
     assert [each.image_digest for each in seen] == ["", old, old, new, new]
     assert [each.template_digest for each in seen] == [first] * 4 + [backend.job.spec.template.digest]
     learning = backend.job.status.learning
@@ -386,11 +373,7 @@ def records() -> tuple[ObservationRecord, ...]:
     """Four attempts of the source with batch size 64, in recurrences 0 to 3."""
     source = backend_with(mode="Fixed", retries=0)
     for _ in range(4):
-        source.reconcile()
-        (name,) = source.running
-        source.run_workload(name)
-        source.finish(name, epoch=10, metric=0.95)
-        source.advance(3600)
+        source.run_once(epoch=10, metric=0.95)
     return tuple(replace(record, job_uid=SOURCE_UID, job_name="source") for record in source.records.values())
 
 
@@ -403,8 +386,7 @@ def source_job(backend: ModelBackend, learn_since: LearnSince | None = None) -> 
 def recurrences_used(
     backend: ModelBackend, records: tuple[ObservationRecord, ...], source: RecurringTrainingJob | None
 ) -> list[int]:
-    snapshot = backend.state
-    used = source_observations(replace(snapshot, source_records=records, source_job=source))
+    used = source_observations(replace(backend.state, source_records=records, source_job=source))
     assert all(each.from_other_job for each in used)
     return sorted(each.recurrence for each in used)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none
+from support.backends.model_backend import ModelBackend, backend_with
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.snapshot import Failure
@@ -199,9 +199,7 @@ def test_attempts_that_miss_the_target_have_no_final_metric() -> None:
     name = backend.running[0]
     backend.run_workload(name)
     backend.finish(name, epoch=50, metric=0.5)
-    snapshot = backend.state
-    guard = not_none(guard_of(snapshot))
-    assert guard.default_runs == 0
+    assert guard_of(backend.state).default_runs == 0
 
 
 def test_a_default_that_crashes_does_not_block_the_job() -> None:

@@ -60,8 +60,7 @@ def decision_or_error(backend: ModelBackend) -> TrainingAttempt | str:
 
 
 def next_decision(backend: ModelBackend) -> TrainingAttempt:
-    snapshot = backend.state
-    decided = decide(snapshot, Attempt(99, 0, "next", backend.now))
+    decided = decide(backend.state, Attempt(99, 0, "next", backend.now))
     # The digest covers every input of the policy, to the last bit.
     assert decided.spec.decision.digest
     return decided
@@ -84,8 +83,7 @@ def test_losing_the_objects_changes_no_decision_and_losing_the_store_leaves_what
     assert decision_or_error(backend) == decided
     backend.recurrences = recurrences
     backend.lose_database()
-    snapshot = backend.state
-    assert known_records(snapshot) == tuple(stated(records[key]) for key in sorted(records))
+    assert known_records(backend.state) == tuple(stated(records[key]) for key in sorted(records))
 
 
 def test_a_lost_store_is_restored_from_the_objects(backend: ModelBackend) -> None:
@@ -159,8 +157,7 @@ def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) ->
 def test_an_attempt_that_ends_while_it_measures_limits_ran_with_none_of_them(
     backend: ModelBackend, held: float, recorded: float | None
 ) -> None:
-    name = backend.start_attempt()
-    backend.finish(name, metric=0.95, profile=PROFILE, power_limit_watts=held)
+    backend.finish(backend.start_attempt(), metric=0.95, profile=PROFILE, power_limit_watts=held)
     assert [each.power_limit_watts for each in backend.records.values()] == [recorded]
 
 
@@ -197,10 +194,7 @@ UNMEASURED = [
 
 
 def run_attempt(backend: ModelBackend, **reported: Any) -> str:
-    name = backend.start_attempt()
-    backend.finish(name, epoch=10, metric=0.95, **reported)
-    backend.advance(3600)
-    return name
+    return backend.run_once(epoch=10, metric=0.95, **reported)
 
 
 @pytest.mark.parametrize(("reported", "cause"), UNMEASURED)
@@ -208,13 +202,11 @@ def test_an_attempt_without_a_measured_energy_has_no_cost_and_says_what_to_do(
     reported: dict[str, Any], cause: str
 ) -> None:
     backend = backend_with()
-    name = run_attempt(backend, **reported)
-    status = backend.recurrences[name].status
+    status = backend.recurrences[run_attempt(backend, **reported)].status
     assert status.cost_joules is None
     assert "no energy was measured, so nothing is learned from it" in status.message
     assert cause in status.message
-    record = next(iter(backend.records.values()))
-    assert attempt_cost_joules(record, 0.5) is None
+    assert attempt_cost_joules(next(iter(backend.records.values())), 0.5) is None
     snapshot = backend.state
     assert decision_context(snapshot, 1, 0).observations == ()
     assert default_cost(snapshot) is None
@@ -354,11 +346,9 @@ def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
     second: list[dict[str, Any]], resumed: bool
 ) -> None:
     backend = ModelBackend(job(retries=2))
-    disrupted = evaluated(backend, FIRST, finished=False)
-    backend.end_attempt(disrupted, Failure.DISRUPTED)
+    backend.end_attempt(evaluated(backend, FIRST, finished=False), Failure.DISRUPTED)
     backend.advance(60)
-    reached = evaluated(backend, second, finished=True)
-    backend.end_attempt(reached)
+    backend.end_attempt(evaluated(backend, second, finished=True))
     backend.reconcile()
     first, last = (backend.records[key] for key in sorted(backend.records))
     assert (first.result, last.result) == (Result.DISRUPTED.value, Result.REACHED.value)
@@ -367,8 +357,7 @@ def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
     assert outcomes == ([] if resumed else [Outcome.REACHED])
     learns = [each for each in backend.job.status.conditions if each.type == "Learns"]
     assert [each.reason for each in learns] == (["Resumed"] if resumed else [])
-    snapshot = backend.state
-    assert job_observations.known_records(snapshot)[-1] == last
+    assert job_observations.known_records(backend.state)[-1] == last
 
 
 def test_each_attempt_that_goes_on_after_several_disruptions_counts_as_resumed() -> None:

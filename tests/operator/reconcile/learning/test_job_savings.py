@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, backend_with, not_none
+from support.backends.model_backend import ModelBackend, backend_with
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.tariff import Tariff
 from wattloop_operator.history.cost_history import summary
@@ -20,11 +20,7 @@ from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose
 from wattloop_planner.estimate import Estimate, RunCost
 
 Make = Callable[..., Any]
-OBJECTIVE = {
-    "target": {"metric": "accuracy", "threshold": "0.9"},
-    "maxEpochs": 50,
-    "energyWeightPercent": 50,
-}
+OBJECTIVE = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 50}
 TARIFF = Tariff.from_wire({"currency": "EUR", "perKilowattHour": "0.36", "gramsPerKilowattHour": 360})
 DEFAULT = {"batch_size": 32, "decision_kind": "Default"}
 TRIAL = {"batch_size": 64, "decision_kind": "Trial"}
@@ -68,7 +64,7 @@ def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
     unfinished = dataclasses.replace(measuring, power_limit_watts=None, measures_power_limits=True)
     again = history(unfinished, limited, profiles=(limits,)).savings
     assert again.recurrences == shown.savings.recurrences, "it ended while it measured"
-    learning = not_none(shown.savings.learning)
+    learning = shown.savings.learning
     # ½·4000 J + ½·300 W·10 s, of 2750 J.
     assert learning.value == pytest.approx(750.0)
 
@@ -131,8 +127,6 @@ def test_what_missed_its_target_saved_nothing(history: Make, record: Make) -> No
     shown = history(record(0, **DEFAULT), crashed, record(2, energy_joules=1000.0, **CHOSEN))
     assert cells(shown)[1] == ""
     saved, learning = shown.savings.saved, shown.savings.learning
-    assert saved is not None
-    assert learning is not None
     assert (saved.value, learning.value) == (500.0 - 155.0, 155.0)
 
 
@@ -145,8 +139,6 @@ def test_an_unknown_cost_is_in_no_saving(history: Make, record: Make, unknown: d
     assert cells(shown)[2:] == [""] * 4
     assert [row.cost_joules for row in rows_of(shown)[2:]] == [None] * 4
     expected, found = without.savings.saved_percent, shown.savings.saved_percent
-    assert expected is not None
-    assert found is not None
     # Their epochs are known, which narrows the interval alone.
     assert (found.value, shown.savings.latest) == (expected.value, without.savings.latest)
 
@@ -209,7 +201,7 @@ def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
         savings = history(*records).savings
         paid = sum(each.paid or 0.0 for each in savings.compared)
         truth = 20_500.0 * math.exp(sd**2 / 2) * chosen_runs - paid
-        saved = not_none(savings.saved)
+        saved = savings.saved
         held += saved.low <= truth <= saved.high
     # The prior of the spread is wider than the spread of these jobs, so the interval of few runs holds more.
     assert 0.85 <= held / jobs <= 0.99
@@ -223,8 +215,7 @@ def test_energy_and_time_weighted_as_the_cost_are_the_cost(
     limits = profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0))
     shown = history(*runs, record(3, time_seconds=5.0, **CHOSEN), profiles=(limits,), eta=eta)
     cost, energy, time = (each.default.expected for each in (shown.savings, shown.energy_savings, shown.time_savings))
-    power = runs[0].max_power_watts
-    assert cost.value == pytest.approx(eta * energy.value + (1 - eta) * power * time.value)
+    assert cost.value == pytest.approx(eta * energy.value + (1 - eta) * runs[0].max_power_watts * time.value)
     assert shown.time_savings.compared[-1].paid == 5.0
 
 
@@ -239,20 +230,11 @@ def test_the_time_that_was_saved_is_the_same_on_gpus_of_another_power(history: M
     assert [each.paid for each in found.compared] == [8.0, 8.0]
 
 
-def run_once(backend: ModelBackend, **reported: Any) -> None:
-    """One recurrence that reaches its target."""
-    backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name)
-    backend.finish(name, metric=0.95, **reported)
-    backend.advance(3600)
-
-
 def test_savings_show_cost_energy_money_and_emissions() -> None:
     backend = backend_with(objective=OBJECTIVE, mode="Fixed")
     backend.tariff = TARIFF
-    run_once(backend, joules=4_000_000.0, seconds=1000.0)
-    run_once(backend, joules=1_000_000.0, seconds=500.0)
+    backend.run_once(metric=0.95, joules=4_000_000.0, seconds=1000.0)
+    backend.run_once(metric=0.95, joules=1_000_000.0, seconds=500.0)
     # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
     default = backend.savings["DefaultCost"]
     assert default.value == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
@@ -267,8 +249,8 @@ def test_savings_show_cost_energy_money_and_emissions() -> None:
 def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured() -> None:
     backend = backend_with(objective=OBJECTIVE)
     backend.tariff = TARIFF
-    run_once(backend, joules=7_200_000.0, seconds=1000.0)
-    run_once(backend, joules=3_600_000.0, seconds=400.0)
+    backend.run_once(metric=0.95, joules=7_200_000.0, seconds=1000.0)
+    backend.run_once(metric=0.95, joules=3_600_000.0, seconds=400.0)
     first, second = sorted(backend.recurrences.values(), key=lambda each: each.spec.index)[:2]
     assert (first.spec.batch_size, second.spec.batch_size != 64) == (64, True)
     values = {name: (each.value, each.unit) for name, each in backend.savings.items()}
@@ -287,6 +269,6 @@ def test_saved_energy_and_time_are_those_of_the_default_less_what_was_measured()
 
 
 def test_without_a_tariff_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
-    run_once(backend)
-    run_once(backend)
+    backend.run_once(metric=0.95)
+    backend.run_once(metric=0.95)
     assert backend.savings.keys().isdisjoint({"Money", "Carbon"})

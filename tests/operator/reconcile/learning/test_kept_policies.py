@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records
-from support.backends.model_backend import KEY, ModelBackend, job, not_none, report
+from support.backends.model_backend import KEY, ModelBackend, job, report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince
@@ -106,7 +106,7 @@ class Changing:
         self.backend.job = self.backend.job.model_copy(update={"spec": job(**self.spec).spec})
 
     def snapshot(self) -> Snapshot:
-        return not_none(self.backend.snapshot(KEY))
+        return self.backend.snapshot(KEY)
 
 
 def without_kept(snapshot: Snapshot) -> Snapshot:

@@ -9,7 +9,7 @@ import pytest
 
 from wattloop_operator.history.cost_history import OUTDATED, saving_sentence
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.reconcile.learning.outdated_default import (
+from wattloop_operator.reconcile.learning.costs import (
     comparable_default,
     first_comparable,
     is_default_outdated,
@@ -102,8 +102,7 @@ def test_one_expensive_attempt_of_many_is_no_change(record: Make, spike: int) ->
 )
 def test_another_training_or_another_gpu_is_no_change_of_the_data(record: Make, changes: dict[str, Any]) -> None:
     before = attempts(record, [32, *[64] * 6], [1.0] * 7)
-    after = attempts(record, [64] * 6, [3.0] * 6, **changes)
-    assert not outdated([*before, *after])
+    assert not outdated([*before, *attempts(record, [64] * 6, [3.0] * 6, **changes)])
 
 
 def test_attempts_that_do_not_show_their_epochs_tell_nothing(record: Make) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, job, not_none
+from support.backends.model_backend import ModelBackend, backend_with, job
 from support.databases.sample_record import RECORD
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.history.job_history import JobHistory
@@ -14,12 +14,7 @@ from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 
 RATE: dict[str, Any] = {"name": "learning_rate", "default": "0.1", "candidates": ["0.1", "0.4", "1.6"]}
-JOB: dict[str, Any] = {
-    "parameters": [RATE],
-    "retries": 0,
-    "power": {"mode": "None"},
-    "maxRecurrences": 100,
-}
+JOB: dict[str, Any] = {"parameters": [RATE], "retries": 0, "power": {"mode": "None"}, "maxRecurrences": 100}
 BEST = (32, "0.4")
 
 
@@ -74,8 +69,7 @@ def test_records_keep_the_parameters_when_the_objects_are_gone() -> None:
     runs = [run_recurrence(backend) for _ in range(3)]
     snapshot = backend.state
     from_records = decision_context(replace(snapshot, recurrences=()), 3, 0)
-    from_objects = decision_context(replace(snapshot, records=()), 3, 0)
-    assert from_records.observations == from_objects.observations
+    assert from_records.observations == decision_context(replace(snapshot, records=()), 3, 0).observations
     assert [dict(each.parameters)["learning_rate"] for each in from_records.observations] == [rate for _, rate in runs]
 
 
@@ -84,8 +78,7 @@ def test_a_running_configuration_is_known_to_the_policy() -> None:
     run_recurrence(backend)
     backend.reconcile()
     spec = backend.recurrences[backend.running[0]].spec
-    snapshot = backend.state
-    running = decision_context(snapshot, 9, 0).running
+    running = decision_context(backend.state, 9, 0).running
     assert [(each.batch_size, dict(each.parameters)) for each in running] == [(spec.batch_size, spec.parameters)]
 
 
@@ -95,16 +88,14 @@ def test_savings_are_relative_to_the_default_of_every_parameter() -> None:
     assert "0.4" in {rate for _, rate in runs}
     snapshot = backend.state
     # 12 epochs of 1,000 J and 10 s at a maximum of 400 W.
-    expected = not_none(default_cost(snapshot))
-    assert expected.of_run.value == pytest.approx(12 * (0.5 * 1000 + 0.5 * 400 * 10), rel=1e-6)
+    assert default_cost(snapshot).of_run.value == pytest.approx(12 * (0.5 * 1000 + 0.5 * 400 * 10), rel=1e-6)
 
 
 def test_attempts_before_a_parameter_was_added_had_its_default() -> None:
     backend = backend_with(**{**JOB, "parameters": [{**RATE, "candidates": ["0.1"]}]})
     run_recurrence(backend)
     backend.change_spec(parameters=[RATE, {"name": "dropout", "default": "0.2", "candidates": ["0.2", "0.3"]}])
-    snapshot = backend.state
-    context = decision_context(snapshot, 1, 0)
+    context = decision_context(backend.state, 1, 0)
     assert [context.arm_of(each) for each in context.observations] == [context.space.default]
 
 

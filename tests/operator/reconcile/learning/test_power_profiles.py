@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, backend_with
+from support.backends.model_backend import backend_with
 from support.databases.sample_record import RECORD
 from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.training_messages import LimitMeasurement
@@ -161,16 +161,10 @@ def test_an_attempt_measures_again_after_a_moved_tag() -> None:
         points = profile if spec.profile_power_limits else ()
         backend.report(name, epoch=5, metric=1.0, joules=joules, seconds=50.0, finished=True, profile=points)
         if spec.power_limit_watts is not None:
-            hold(backend, name, spec.power_limit_watts)
+            recurrence = backend.recurrences[name]
+            held = recurrence.progress.model_copy(update={"power_limit_watts": spec.power_limit_watts})
+            backend.recurrences[name] = recurrence.model_copy(update={"progress": held})
         backend.end_attempt(name)
         backend.advance(3600)
     assert measured == [True, False, True, False]
     assert {key.image_digest for key in backend.profiles} == {A, B}
-
-
-def hold(backend: ModelBackend, name: str, watts: int) -> None:
-    """The training holds its power limit."""
-    recurrence = backend.recurrences[name]
-    progress = recurrence.progress
-    held = progress.model_copy(update={"power_limit_watts": watts})
-    backend.recurrences[name] = recurrence.model_copy(update={"progress": held})

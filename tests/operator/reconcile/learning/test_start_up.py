@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, not_none, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with, report
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.records import ObservationRecord
@@ -63,9 +63,7 @@ def trained() -> ModelBackend:
     return backend
 
 
-def test_the_cheapest_batch_size_is_found_although_the_start_takes_as_much_as_ten_epochs(
-    trained: ModelBackend,
-) -> None:
+def test_the_cheapest_batch_size_is_found_although_the_start_takes_as_much_as_ten_epochs(trained: ModelBackend) -> None:
     assert [record.batch_size for record in records(trained)[-4:]] == [32] * 4
     assert trained.job.status.best == BestConfiguration(batch_size=32)
 
@@ -89,9 +87,7 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
 
     beliefs = {arm.batch_size: arm.mean_cost_joules for arm in trained.job.status.arms}
     assert float(beliefs[32] or 0) == pytest.approx(cost(32), rel=0.05)
-    snapshot = trained.state
-    expected = not_none(default_cost(snapshot))
-    assert expected.of_run.value == pytest.approx(cost(64), rel=0.01)
+    assert default_cost(trained.state).of_run.value == pytest.approx(cost(64), rel=0.01)
 
 
 @pytest.mark.parametrize("spec", exhaustive_after([{}, JOB]), ids=["limits are profiled", "one limit"])
@@ -115,8 +111,7 @@ def test_a_start_as_expensive_as_a_hundred_epochs_stops_no_job(spec: dict[str, A
 def test_no_attempt_is_stopped_for_its_cost_within_its_first_epoch() -> None:
     backend = backend_with(**JOB)
     run_attempt(backend)
-    name = backend.start_attempt()
-    recurrence = backend.recurrences[name]
+    recurrence = backend.recurrences[backend.start_attempt()]
     assert recurrence.spec.stop_cost_joules is not None
     progress = progress_after(recurrence, report(epoch=0, joules=9e6, seconds=9e4))
     progress = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
@@ -153,7 +148,7 @@ def read_records(name: str, record: Callable[..., ObservationRecord]) -> list[Ob
 
 
 def default_estimate(records: list[ObservationRecord], batch_size: int = DEFAULT_SIZE) -> Estimate:
-    found = not_none(default_cost_of(records, (), Configuration(batch_size), ETA))
+    found = default_cost_of(records, (), Configuration(batch_size), ETA)
     return found.expected
 
 

@@ -108,8 +108,7 @@ def test_one_long_iteration_changes_no_cycles() -> None:
     number = operator.state.directive.number
     timed(ranks, 5.0)
     for rank in ranks:
-        report = replace(rank.report(), measured_iterations=2)
-        operator.receive(rank, report)
+        operator.receive(rank, replace(rank.report(), measured_iterations=2))
     assert operator.state.directive.number == number
 
 

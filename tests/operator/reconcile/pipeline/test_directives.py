@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import not_none
 from support.pipelines import simulated_ranks
 from support.pipelines.registrations import CLOCKS
 from support.pipelines.simulated_ranks import (
@@ -57,9 +56,7 @@ def planned(**shape: int) -> tuple[SimulatedOperator, list[SimulatedRank]]:
 
 
 def test_ranks_run_free_until_all_have_registered() -> None:
-    ranks = ranks_of(2)
-    operator = SimulatedOperator()
-    answer = operator.register(ranks[0])
+    answer = SimulatedOperator().register(ranks_of(2)[0])
     assert (answer.mode, answer.reason) == (FREE, "of 2 ranks, rank 1 has not registered")
 
 
@@ -75,8 +72,7 @@ def test_ranks_measure_the_clocks_from_the_highest_down_and_then_run_a_plan() ->
         assert rank.running.mode == PLAN
         assert len(rank.running.clocks_megahertz) == len(rank.registration.instructions)
         assert set(rank.running.clocks_megahertz) <= set(CLOCKS)
-    assert operator.state.frontier is not None
-    highest = not_none(operator.state.frontier.highest_clocks)
+    highest = operator.state.frontier.highest_clocks
     chosen = operator.state.frontier.points[operator.state.directive.point or 0]
     assert chosen.time_seconds <= highest.time_seconds * 1.001
     assert chosen.energy_joules < 0.98 * highest.energy_joules
@@ -233,7 +229,7 @@ def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
 
 def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
     operator, ranks = planned()
-    frontier = not_none(operator.state.frontier)
+    frontier = operator.state.frontier
     middle = frontier.points[len(frontier.points) // 2]
     operator.state = replace(operator.state, job_plan=JobPlan(choice=PlanChoice("Deadline", middle.time_seconds)))
     number = operator.state.directive.number
@@ -286,15 +282,12 @@ def test_any_order_repetition_loss_and_delay_of_messages_leads_to_the_same_plan(
     run_until_planned(operator, ranks, rounds=80)
     clean_operator, clean = planned(data_parallel=2)
     assert [rank.running.clocks_megahertz for rank in ranks] == [rank.running.clocks_megahertz for rank in clean]
-    assert operator.state.frontier is not None
-    assert clean_operator.state.frontier is not None
     assert operator.state.frontier.points == clean_operator.state.frontier.points
 
 
 @pytest.mark.parametrize("ranks", [1_000])
 def test_the_ranks_of_a_large_job_report_less_often(ranks: int) -> None:
-    operator = SimulatedOperator()
-    answer = operator.register(ranks_of(ranks, data_parallel=ranks // 2)[0])
+    answer = SimulatedOperator().register(ranks_of(ranks, data_parallel=ranks // 2)[0])
     assert answer.report_seconds == 20.0
 
 
@@ -304,7 +297,6 @@ def test_measurements_beyond_the_bound_of_a_profile_are_not_stored(monkeypatch: 
     operator = started(ranks)
     for _ in range(20):
         exchange(operator, ranks)
-    assert operator.state.profile is not None
     assert sum(len(each.measurements) for each in operator.state.profile.processes.values()) <= 3
 
 
@@ -319,7 +311,6 @@ def test_a_rank_keeps_the_measurements_of_a_bounded_number_of_processes() -> Non
         for rank in ranks:
             rank.measured = CLOCKS[-1:]
             operator.receive(rank, replace(rank.report(), profiled=False))
-    assert operator.state.profile is not None
     assert len(operator.state.profile.processes) == 16
 
 

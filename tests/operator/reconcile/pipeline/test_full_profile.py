@@ -27,7 +27,6 @@ def test_a_report_without_measurements_goes_through_none() -> None:
     operator, ranks = SimulatedOperator(NEW_STATE), ranks_of(2)
     run(operator, ranks)
     state = operator.state
-    assert state.profile is not None
     processes = {
         pair: replace(each, measurements=Counted(each.measurements)) for pair, each in state.profile.processes.items()
     }
@@ -46,7 +45,6 @@ def test_a_report_with_measurements_goes_through_those_of_its_process_alone() ->
     operator, ranks = SimulatedOperator(NEW_STATE), ranks_of(2)
     run(operator, ranks)
     state, registration = operator.state, rank_registration(0)
-    assert state.profile is not None
     processes = {
         pair: replace(each, measurements=Counted(each.measurements)) for pair, each in state.profile.processes.items()
     }
@@ -56,6 +54,5 @@ def test_a_report_with_measurements_goes_through_those_of_its_process_alone() ->
     report: RankReport = replace(ranks[0].report(), measurements=more)
     now = operator.now + timedelta(seconds=1)
     after = decided(with_report(state, 0, report, now), now)
-    assert after.profile is not None
     assert after.profile.processes[0, report.process].measurements == more
     assert Counted.times == before

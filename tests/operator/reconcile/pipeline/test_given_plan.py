@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.knob_pipelines import KNOBS, knob_problem
 from support.pipelines.registrations import CLOCKS, instructions_of
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, exchange, ranks_of, run_until_planned
@@ -46,7 +45,7 @@ def plan_of(power: dict[str, Any], plan: FrequencyPlan | None = None, **spec: An
 
 
 def given_plan(plan: FrequencyPlan | None) -> GivenPlan:
-    return not_none(plan_of({"mode": "None", "frequencyPlan": {"name": "mine"}}, plan).given)
+    return plan_of({"mode": "None", "frequencyPlan": {"name": "mine"}}, plan).given
 
 
 def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
@@ -59,7 +58,7 @@ def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
 def made_by_operator(**shape: int) -> FrequencyPlan:
     operator = SimulatedOperator()
     run_until_planned(operator, ranks_of(2, **shape))
-    return not_none(plan_object(operator.state, JOB))
+    return plan_object(operator.state, JOB)
 
 
 def with_knobs(folder: Path) -> FrequencyPlan:
@@ -97,12 +96,9 @@ def test_a_deadline_is_the_longest_time_of_an_iteration() -> None:
 
 
 def test_the_operators_plan_of_another_job_runs_without_a_profile() -> None:
-    operator = run(given_plan(made_by_operator()))
-    state = operator.state
+    state = run(given_plan(made_by_operator())).state
     assert (state.directive.mode, state.directive.number) == ("Plan", 1)
-    assert state.frontier is not None
     assert len(state.frontier.points) > 1
-    assert state.profile is not None
     assert not state.profile.processes
 
 
@@ -111,7 +107,6 @@ def test_a_listed_plan_runs_as_it_is_written() -> None:
     rows = [list(zip(names, chosen, strict=True)) for names, chosen in zip(INSTRUCTIONS, clocks, strict=True)]
     state = run(given_plan(listed(rows, gpuProduct="NVIDIA A40"))).state
     assert state.directive.mode == "Plan"
-    assert state.frontier is not None
     assert state.frontier.points[0].clocks_megahertz == tuple(map(tuple, clocks))
 
 
@@ -119,14 +114,11 @@ def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> N
     given = given_plan(with_knobs(tmp_path))
     operator, ranks = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given))), ranks_of(2)
     run_until_planned(operator, ranks, rounds=8)
-    assert operator.state.frontier is not None
-    assert given.spec is not None
     archive = decode_archive(given.spec.archive or "")
-    point = not_none(operator.state.directive.point)
+    point = operator.state.directive.point
     for stage, rank in enumerate(ranks):
         expected = archive.thinned(len(operator.state.frontier.points)).stage_settings(point, stage)
         assert rank.directive.clocks_megahertz == tuple(setting.frequency_megahertz for setting in expected)
-        assert rank.directive.knobs is not None
         found = [tuple(knobs.values()) for knobs in rank.directive.knobs.by_instruction()]
         assert found == [setting.knobs for setting in expected]
         assert rank.directive.knobs.names == KNOBS
@@ -183,10 +175,7 @@ ROWS = [[(name, 900) for name in row] for row in INSTRUCTIONS]
             listed([ROWS[0][:-1], ROWS[1]]),
             "stage 0 differs: instruction 3 is missing, and it is backward there, expected the instructions that",
         ),
-        (
-            listed([[(name, 910) for name, _ in ROWS[0]], ROWS[1]]),
-            OTHER_CLOCKS,
-        ),
+        (listed([[(name, 910) for name, _ in ROWS[0]], ROWS[1]]), OTHER_CLOCKS),
         (
             listed_with_knobs({"sm": "16"}, {"sm": "16", "launch": "late"}),
             "found operation 1 of stage 0 with the knobs launch, sm, expected those of the plan's first operation: sm",
@@ -195,10 +184,7 @@ ROWS = [[(name, 900) for name in row] for row in INSTRUCTIONS]
             listed_with_knobs({}, {"sm": "16"}),
             "found operation 1 of stage 0 with the knobs sm, expected those of the plan's first operation: none",
         ),
-        (
-            listed_with_knobs({"s" * 65: "16"}),
-            "FrequencyPlan mine: knobs.names[0]: found 'sss",
-        ),
+        (listed_with_knobs({"s" * 65: "16"}), "FrequencyPlan mine: knobs.names[0]: found 'sss"),
     ],
 )
 def test_a_plan_that_does_not_fit_the_ranks_is_refused_with_both_sides(
@@ -237,7 +223,6 @@ def test_a_changed_plan_replaces_the_one_that_runs() -> None:
     for _ in range(3):
         run_until_planned(operator, ranks)
     assert operator.state.directive.number > number
-    assert operator.state.frontier is not None
     assert set(operator.state.frontier.points[0].clocks_megahertz[0]) == {1100}
 
 
@@ -256,5 +241,5 @@ def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
 def test_a_given_plan_has_no_more_clocks_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = made_by_operator()
     monkeypatch.setattr("wattloop_operator.reconcile.pipeline.pipeline_state.MAX_PLANNED_CLOCKS", 8 * 5)
-    frontier = not_none(run(given_plan(plan)).state.frontier)
+    frontier = run(given_plan(plan)).state.frontier
     assert [sum(map(len, point.clocks_megahertz)) for point in frontier.points] == [8] * 5

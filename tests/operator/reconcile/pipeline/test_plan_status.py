@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import (
     SimulatedOperator,
     SimulatedRank,
@@ -42,7 +41,7 @@ def status_of(operator: SimulatedOperator, plan: FrequencyPlan, *, ended: bool =
 
 
 def made(operator: SimulatedOperator) -> FrequencyPlan:
-    return not_none(plan_object(operator.state, JOB))
+    return plan_object(operator.state, JOB)
 
 
 def conditions(status: FrequencyPlanStatus) -> dict[str, Condition]:
@@ -52,7 +51,6 @@ def conditions(status: FrequencyPlanStatus) -> dict[str, Condition]:
 def test_the_object_has_the_frontier_exactly_and_a_name_by_its_content() -> None:
     operator, _ = running()
     plan, frontier = made(operator), operator.state.frontier
-    assert frontier is not None
     assert plan.spec.archive is not None
     archive = decode_archive(plan.spec.archive)
     assert archive.gpu_product == plan.spec.gpu_product == "NVIDIA A40"
@@ -63,8 +61,7 @@ def test_the_object_has_the_frontier_exactly_and_a_name_by_its_content() -> None
     assert archive.instructions[0] == operator.state.ranks[0].registration.instructions
     assert plan.metadata.name.startswith("gpt-")
     assert made(operator).metadata == plan.metadata
-    slower = replace(frontier, points=frontier.points[1:])
-    other = not_none(plan_object(replace(operator.state, frontier=slower), JOB))
+    other = plan_object(replace(operator.state, frontier=replace(frontier, points=frontier.points[1:])), JOB)
     assert other.metadata.name != plan.metadata.name
 
 
@@ -95,7 +92,6 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
     assert applied.mode == "Plan"
     # The plan has run too briefly to be compared with free clocks.
     assert (status.saving_percent, applied.saving_percent) == (None, None)
-    assert status.planned_saving_percent is not None
     result = with_iterations(PipelineResult.of_status(applied), operator.state)
     assert (result.mode, result.plan, result.saving_percent) == ("Plan", "gpt-1", None)
     assert result.planned_saving_percent == float(status.planned_saving_percent)
@@ -149,8 +145,6 @@ def test_the_status_states_the_measured_saving_with_its_error_beside_the_planned
         applied_plan(operator.state, "gpt-1"),
         compared(operator.state),
     )
-    assert found is not None
-    assert found.energy is not None
     # Two pipelines of two ranks: 200 J under the plan, and 220 J at free clocks.
     assert float(status.saving_percent or 0) == pytest.approx(100 * (1 - 200 / 220), abs=1.0)
     assert status.saving_percent == rounded(-found.energy.percent)
@@ -161,8 +155,7 @@ def test_the_status_states_the_measured_saving_with_its_error_beside_the_planned
 
 
 def test_beside_a_straggler_nothing_is_compared() -> None:
-    operator = compared_pipeline()
-    state = replace(operator.state, straggler=Straggler(2.0, 2.0, "throttled", announced=True))
+    state = replace(compared_pipeline().state, straggler=Straggler(2.0, 2.0, "throttled", announced=True))
     assert compared(state) is None
     assert applied_plan(state, "gpt-1").saving_percent is None
 
@@ -172,8 +165,7 @@ def test_a_withdrawn_plan_is_not_in_force_and_says_why() -> None:
     for rank in ranks:
         rank.free_seconds = 0.7
     run_cycles(operator, ranks, 10)
-    status = status_of(operator, made(operator))
-    found = conditions(status)["InForce"]
+    found = conditions(status_of(operator, made(operator)))["InForce"]
     assert (found.status, found.reason) == (ConditionStatus.FALSE, "Withdrawn")
     assert found.message.startswith("the plan is withdrawn, because it costs more than it saves")
     applied = applied_plan(operator.state, "gpt-1")
@@ -191,8 +183,6 @@ def test_the_measured_saving_of_a_withdrawn_plan_stays_in_the_statuses_of_the_at
         rank.free_seconds = 0.7
     run_cycles(operator, ranks, 10)
     (withdrawn,) = (operator.state.frontier or PipelineFrontier("")).withdrawn
-    assert withdrawn.energy is not None
-    assert withdrawn.time is not None
     assert withdrawn.time.percent == pytest.approx(100 * (1 / 0.7 - 1), abs=3.0)
     status, applied = status_of(operator, plan), applied_plan(operator.state, "gpt-1")
     assert status.slowdown_percent == rounded(withdrawn.time.percent)
@@ -244,12 +234,11 @@ def test_nothing_is_realised_until_every_rank_has_reported_the_plan() -> None:
 
 def test_a_status_of_a_thousand_ranks_stays_small() -> None:
     operator, ranks = running(8, data_parallel=4)
-    frontier = not_none(operator.state.frontier)
+    frontier = operator.state.frontier
     many = replace(frontier, points=frontier.points * 40)
     registered = {number: replace(operator.state.ranks[number % 8]) for number in range(1_000)}
     silent = operator.now + timedelta(days=1)
     state = replace(operator.state, frontier=many, ranks=registered)
     plan = made(operator).model_copy(update={"metadata": ObjectMeta(name="gpt-1", generation=1)})
-    status = plan_status(state, plan, ended=False, now=silent)
-    assert len(json.dumps(status.to_wire())) < 16 * 1024
+    assert len(json.dumps(plan_status(state, plan, ended=False, now=silent).to_wire())) < 16 * 1024
     assert len(ranks) == 8

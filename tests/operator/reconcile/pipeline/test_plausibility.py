@@ -37,10 +37,7 @@ def registered(gpus: int = 2) -> PipelineState:
             replace(PLAIN, measurements=(replace(FORWARD, energy_error_joules=1e14),)),
             "energy_error_joules of forward of stage 0 at 1410 MHz: found 1e+14 J in 0.1 s, expected at most 22000 J",
         ),
-        (
-            replace(PLAIN, iteration_joules=1e14),
-            "iteration_joules: found 1e+14 J in 0.5 s, expected at most 30000 J",
-        ),
+        (replace(PLAIN, iteration_joules=1e14), "iteration_joules: found 1e+14 J in 0.5 s, expected at most 30000 J"),
         (
             replace(PLAIN, compared=(ComparedCycles(0, 1, 1, 1.0, 1.0, 100.0, 1e14),)),
             "free_joules of group 0: found 1e+14 J in 1 s, expected at most 40000 J",
@@ -62,11 +59,7 @@ def test_the_energy_of_real_gpus_is_never_refused(seconds: float, watts: float, 
     joules = watts * gpus * seconds
     measured = replace(FORWARD, time_seconds=seconds, energy_joules=joules)
     report = replace(
-        PLAIN,
-        iteration_seconds=seconds,
-        iteration_joules=joules,
-        blocking_watts=watts * gpus,
-        measurements=(measured,),
+        PLAIN, iteration_seconds=seconds, iteration_joules=joules, blocking_watts=watts * gpus, measurements=(measured,)
     )
     check_plausible(registered(gpus), 0, report)
     check_plausible(registered(gpus), 7, report)
@@ -79,9 +72,6 @@ def test_a_plan_of_an_implausible_sum_is_none() -> None:
         for clock, joules in ((900, 9e13), (1410, 1e14))
     )
     request = PlanningRequest(
-        "d1",
-        (("forward:0:0", "backward:0:0"),),
-        (900, 1410),
-        (RankMeasurements(0, "a" * 32, 0, True, 60.0, measured),),
+        "d1", (("forward:0:0", "backward:0:0"),), (900, 1410), (RankMeasurements(0, "a" * 32, 0, True, 60.0, measured),)
     )
     assert "expected at most 1e+10 s and 1e+14 J" in plan_frontier(request).problem

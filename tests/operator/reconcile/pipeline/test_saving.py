@@ -9,18 +9,11 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
     IssuedDirective,
     PipelineFrontier,
-    PipelineState,
 )
 from wattloop_operator.reconcile.pipeline.saving import planned_saving_percent, planned_slowdown_percent
 
 POINTS = tuple(FrontierPoint(time, energy, ((1,), (1,))) for time, energy in ((1.2, 80.0), (1.0, 90.0)))
 HIGHEST = FrontierPoint(1.0, 120.0, ((1,), (1,)))
-
-
-def planned(point: int, straggler_point: int | None = None) -> PipelineState:
-    frontier = PipelineFrontier("d", POINTS, HIGHEST, blocking_watts=10.0)
-    directive = IssuedDirective(1, "Plan", profile_digest="d", point=point, straggler_point=straggler_point)
-    return replace(NEW_STATE, frontier=frontier, directive=directive)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +28,8 @@ def planned(point: int, straggler_point: int | None = None) -> PipelineState:
 def test_the_planned_saving_and_slowdown_are_against_maximum_clocks(
     point: int, straggler_point: int | None, saving: float, slowdown: float | None
 ) -> None:
-    state = planned(point, straggler_point)
+    frontier = PipelineFrontier("d", POINTS, HIGHEST, blocking_watts=10.0)
+    directive = IssuedDirective(1, "Plan", profile_digest="d", point=point, straggler_point=straggler_point)
+    state = replace(NEW_STATE, frontier=frontier, directive=directive)
     assert planned_saving_percent(state) == pytest.approx(saving)
     assert planned_slowdown_percent(state) == (None if slowdown is None else pytest.approx(slowdown))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import SimulatedOperator, SimulatedRank, exchange, ranks_of, run_until_planned
 from wattloop.pipeline.plan_messages import PLAN, StragglerNotice
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
@@ -19,7 +18,6 @@ def running(data_parallel: int = 3) -> tuple[SimulatedOperator, list[SimulatedRa
     run_until_planned(operator, ranks)
     directive, frontier = operator.state.directive, operator.state.frontier
     assert directive.mode == PLAN
-    assert frontier is not None
     assert directive.point is not None
     planned = frontier.points[directive.point].time_seconds
     for rank in ranks:
@@ -27,25 +25,20 @@ def running(data_parallel: int = 3) -> tuple[SimulatedOperator, list[SimulatedRa
     return operator, ranks, planned
 
 
-def slow_down(ranks: list[SimulatedRank], data_rank: int, seconds: float) -> None:
-    for rank in ranks:
-        if rank.registration.data_rank == data_rank:
-            # The mean over all its iterations under the directive, so that those since the last report take this long.
-            under = rank.iterations - rank.started[rank.running.number]
-            rank.iteration_seconds = (rank.iteration_seconds * under + seconds * 5) / (under + 5)
-
-
 def exchange_at(operator: SimulatedOperator, ranks: list[SimulatedRank], times: dict[int, float], rounds: int) -> None:
     for _ in range(rounds):
         for data_rank, seconds in times.items():
-            slow_down(ranks, data_rank, seconds)
+            for rank in ranks:
+                if rank.registration.data_rank == data_rank:
+                    # The mean over all iterations under the directive, so that the latest ones take this long.
+                    under = rank.iterations - rank.started[rank.running.number]
+                    rank.iteration_seconds = (rank.iteration_seconds * under + seconds * 5) / (under + 5)
         exchange(operator, ranks)
 
 
 def planned_time(operator: SimulatedOperator, rank: SimulatedRank) -> float:
     """Time of the point that a rank runs."""
     frontier, directive = operator.state.frontier, operator.state.directive
-    assert frontier is not None
     is_beside = directive.straggler_point is not None and rank.registration.data_rank not in directive.stragglers
     return frontier.points[(directive.straggler_point if is_beside else directive.point) or 0].time_seconds
 
@@ -61,7 +54,6 @@ def test_the_pipelines_beside_a_straggler_run_the_slowest_plan_that_ends_before_
         exchange(operator, ranks)
         run_until_planned(operator, ranks)
     frontier, directive = operator.state.frontier, operator.state.directive
-    assert frontier is not None
     assert directive.straggler_point is not None
     beside = frontier.points[directive.straggler_point].time_seconds
     assert planned < beside <= planned * 1.2 * 1.001
@@ -133,7 +125,7 @@ def test_the_slow_pipeline_of_an_announced_straggler_keeps_its_plan() -> None:
 
 def test_a_straggler_beside_a_plan_without_a_time_is_answered() -> None:
     operator, ranks, planned = running()
-    frontier = not_none(operator.state.frontier)
+    frontier = operator.state.frontier
     untimed = tuple(replace(point, time_seconds=0.0) for point in frontier.points)
     operator.state = replace(operator.state, frontier=replace(frontier, points=untimed))
     run_until_planned(operator, ranks)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import not_none
 from support.pipelines.simulated_ranks import (
     NEW_STATE,
     SimulatedOperator,
@@ -98,7 +97,6 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
     with_costs(ranks, time=36.0, energy=0.0)
     run_cycles(operator, ranks, 20)
     withdrawn = operator.state
-    assert withdrawn.frontier is not None
     assert withdrawn.frontier.withdrawn
     # The next recurrence has the same profile and frontier.
     following = SimulatedOperator(replace(NEW_STATE, profile=withdrawn.profile, frontier=withdrawn.frontier))
@@ -108,7 +106,7 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
     assert following.state.directive.mode == FREE
     assert following.state.directive.reason == withdrawn.frontier.withdrawn[0].reason
     # A process measures the instructions again.
-    profile = not_none(withdrawn.profile)
+    profile = withdrawn.profile
     (place, measured), *_ = profile.processes.items()
     changed = replace(
         profile, processes={**profile.processes, (place[0], "f" * 32): replace(measured, process="f" * 32)}
@@ -167,7 +165,6 @@ def test_of_50_plans_that_cost_what_free_clocks_cost_few_are_withdrawn_in_100_cy
         for _ in range(100):
             cycles.append((100 * (1 + randomness.gauss(0, 0.003)), 100 * (1 + randomness.gauss(0, 0.01))))
             state = with_withdrawn_plan(compared_state(state, cycles))
-            assert state.frontier is not None
             if state.frontier.withdrawn:
                 withdrawn += 1
                 break
