@@ -4,8 +4,6 @@ A hostile caller could fill a node's disk with log lines. Lines about callers, w
 are limited per caller and in total in each second; a summary counts the suppressed ones.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

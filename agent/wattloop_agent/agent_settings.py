@@ -4,8 +4,6 @@
 come from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A process that is killed at any instruction, or a power cut, leaves the old or the new file intact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

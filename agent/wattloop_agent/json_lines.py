@@ -1,7 +1,5 @@
 """Encodes and decodes the messages of both of the agent's sockets: one JSON object per line."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 NVML's errors become `RequestError`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import math

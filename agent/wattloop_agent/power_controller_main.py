@@ -3,8 +3,6 @@
 A monitor starts it as ``python -m wattloop_agent.power_controller_main``.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno

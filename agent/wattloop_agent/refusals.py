@@ -5,8 +5,6 @@ GPUPowerPolicies admit its namespace and the value, no other owner holds the GPU
 the device and the administrator, and the lease can be stored. The driver's errors are added by `nvml_gpus`.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Replaces the socket of a dead process, not that of a running one.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``python -m nvml_simulator.build``: builds the simulated NVML if needed and prints its path."""
 
-from __future__ import annotations
-
 import sys
 
 from nvml_simulator.compilation import build_library

@@ -1,7 +1,5 @@
 """Builds the simulated ``libnvidia-ml.so.1``, once for each source and C compiler."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -6,8 +6,6 @@ Example:
     python -m nvml_simulator.control gpus describe
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

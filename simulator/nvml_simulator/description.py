@@ -1,7 +1,5 @@
 """The exact state of simulated GPUs, which NVML shows in steps or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from nvml_simulator.simulated_library import ClockSettingDescription, GpuDescriptionStructure, WorkDescription

@@ -1,7 +1,5 @@
 """The GPU models that can be simulated, from the tables in src/models.c, and the thermal model of a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, fields
 from functools import cache

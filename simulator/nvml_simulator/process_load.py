@@ -8,8 +8,6 @@ GPUs as they need for that work: at a lower power limit it takes longer, as for 
 line, and follows each until its end. It ends with its standard input.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import select

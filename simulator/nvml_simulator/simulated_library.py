@@ -1,7 +1,5 @@
 """The simulated library in this process, loaded by path so that pynvml finds it by its soname."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache

@@ -1,7 +1,5 @@
 """Control of simulated GPUs: work, clocks, faults, other administrators, and their exact state."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Sequence

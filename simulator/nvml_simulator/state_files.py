@@ -1,7 +1,5 @@
 """State files of simulated GPUs, which the processes that use them share."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``wattloop agent``: the node agent in the foreground."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

@@ -8,8 +8,6 @@ they are refused, only the newest is executed, and each owner has a rate: a call
 follow costs no more than one that does not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -7,8 +7,6 @@ pods' logs, not their contents. A process under any rule set also can't trace pr
 memory, environment or open files through ``/proc``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import itertools

@@ -5,8 +5,6 @@ owners without. Each of the three groups has a limit, so that none takes the slo
 idle connection is closed. The number of all slots follows from the limit on file descriptors.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

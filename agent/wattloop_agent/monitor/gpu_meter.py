@@ -3,8 +3,6 @@
 One thread calls the driver, so a driver that hangs blocks no caller.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import queue

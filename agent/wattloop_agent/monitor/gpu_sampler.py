@@ -4,8 +4,6 @@ Reading power is cheap; reading an energy counter is not (3 to 15 ms of CPU time
 driver). So a sample reads power, and only the counters that are due.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

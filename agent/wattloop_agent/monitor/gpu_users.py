@@ -4,8 +4,6 @@ The driver's list of processes is read once a second, and at a caller's first re
 less than a second, between two lists, is not seen.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

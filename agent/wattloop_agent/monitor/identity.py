@@ -4,8 +4,6 @@ A caller is identified by what the kernel reports about its socket, never by wha
 process, its pid with its start time, since pids are reused; on a node it is a pod (`pods.pod_authenticator`).
 """
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The same thread sends the heartbeats to the power controller, so a heartbeat imp
 thread shares no event loop, queue or connection with callers, so none of them can delay it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Ends a process whose event loop hangs, or one of whose tasks has ended, so that its supervisor starts another."""
 
-from __future__ import annotations
-
 import asyncio
 import faulthandler
 import logging

@@ -1,7 +1,5 @@
 """Handles the verbs of the agent's socket, and forwards changes to the power controller."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict

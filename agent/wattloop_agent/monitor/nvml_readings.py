@@ -1,7 +1,5 @@
 """The monitor's GPUs through NVML, read only."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

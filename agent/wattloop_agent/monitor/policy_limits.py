@@ -8,8 +8,6 @@ training would distort what its job learns, and the limit that a GPU returns to 
 even more than the held one. docs/decisions/agent.md has the reasons.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

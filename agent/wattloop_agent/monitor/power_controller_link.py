@@ -4,8 +4,6 @@ On a laptop the monitor runs the power controller, and restarts it when it dies 
 pair: when the monitor dies, however it dies, the power controller sees its ends close and restores every GPU.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

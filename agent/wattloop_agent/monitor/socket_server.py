@@ -4,8 +4,6 @@ Any caller may be hostile. After each request the event loop serves other connec
 kind in progress, and a connection can lose its slot to another (`connection_slots`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

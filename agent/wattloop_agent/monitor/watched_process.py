@@ -4,8 +4,6 @@ It uses a pidfd where the kernel offers one (Linux 5.3; a container's seccomp pr
 it), else it polls the start time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """The GPUs that the power controller sets, by NVML."""
 
-from __future__ import annotations
-
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
 

@@ -5,8 +5,6 @@ leases to store before any device is set, `finish_hold` those to store after all
 `restoration` decides how to restore a device, given its current value.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

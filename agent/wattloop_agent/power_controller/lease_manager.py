@@ -4,8 +4,6 @@ At every instant each GPU has the value found before the hold, or the disk says 
 that is killed at any point leaves enough for the next one to restore the GPUs (`LeaseManager.recover`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import logging

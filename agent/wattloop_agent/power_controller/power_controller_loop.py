@@ -5,8 +5,6 @@ monitor's thread that checks the owners sends it. Without one for the heartbeat 
 so the power controller restores every GPU; it keeps running for the next monitor.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import logging

@@ -5,8 +5,6 @@
 It ends with 0 if the power controller answers a request on its socket, and otherwise with 1 and the reason.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 

@@ -1,7 +1,5 @@
 """Name, kind, meaning and labels of the agent's metrics, from which docs/reference/metrics.md is generated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # Spelled as by DCGM's exporter, so that series can be joined.

@@ -3,8 +3,6 @@
 Energy events are server-sent. Each has the whole ledger, so that a missed event loses nothing.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

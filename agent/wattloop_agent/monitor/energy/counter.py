@@ -1,7 +1,5 @@
 """Properties of an energy counter: its update period, and resets between two readings."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Updates the ledger with observations of GPU assignments, and writes it to disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

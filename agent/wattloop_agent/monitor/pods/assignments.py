@@ -3,8 +3,6 @@
 Older kubelets also list completed pods, so whether a listed pod still runs is tracked (`PodLiveness`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -8,8 +8,6 @@ The grpc library would more than double the monitor's memory for the one unary c
 (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import struct

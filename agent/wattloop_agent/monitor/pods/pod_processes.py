@@ -5,8 +5,6 @@ the container runtimes name a container's below it: ``/kubepods/burstable/pod<ui
 ``/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<container>.scope``, ``crio-…``, ``docker-…``.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

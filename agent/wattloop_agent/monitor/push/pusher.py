@@ -1,7 +1,5 @@
 """Pushes the ledger to the operator, in a thread, so that a slow operator delays nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging
