@@ -35,18 +35,6 @@ def log_limit_of(max_epochs: int | None) -> float:
     return math.inf if max_epochs is None else math.log(max_epochs + 0.5)
 
 
-def standardised_limit(log_epochs: Array, spread: Array, log_limit: float) -> Array:
-    """The limit in standard deviations of an attempt's log epochs above their mean.
-
-    Args:
-        log_epochs: Mean of the log epochs of an attempt.
-        spread: Standard deviation of them, including the noise between runs.
-        log_limit: Log of the limit; infinity without one.
-    """
-    distance: Array = (log_limit - log_epochs) / spread
-    return distance
-
-
 def log_limit_factor(log_epochs: Array, spread: Array, log_limit: float) -> Array:
     """Log of the factor by which a limit changes the expected cost of reaching the target.
 

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from wattloop_planner.bandit.cost_posterior import log_limit_factor, log_limit_of, standardised_limit
+from wattloop_planner.bandit.cost_posterior import log_limit_factor, log_limit_of
 from wattloop_planner.bandit.feasible_arms import missed_attempts, nearest_of, tried_arms
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
@@ -93,5 +93,5 @@ def _limit_distances(context: DecisionContext, posterior: Posterior) -> list[flo
     mean, covariance, noise = posterior.epochs()
     spread = np.sqrt(covariance.diagonal() + noise**2)
     # Distances that differ by rounding are equal, so that ties are resolved by the distance.
-    distances: list[float] = standardised_limit(mean, spread, log_limit_of(context.max_epochs)).round(9).tolist()
+    distances: list[float] = ((log_limit_of(context.max_epochs) - mean) / spread).round(9).tolist()
     return distances

@@ -33,16 +33,6 @@ SERVER_FILE = "perseus.json"
 EXPECTED_SERVER = "an object with scheduler, a text, and scheduler_args, an object"
 
 
-def run_file_name(number: int) -> str:
-    """The name of the file with a run's records.
-
-    Example:
-        >>> run_file_name(2)
-        '2.prof.json'
-    """
-    return f"{number}.prof.json"
-
-
 def read_runs(folder: str | Path) -> list[RecordedRun]:
     """All runs of a folder, in the order of their numbers.
 
@@ -59,7 +49,7 @@ def read_runs(folder: str | Path) -> list[RecordedRun]:
         ) from error
     if not numbers:
         raise InputError(str(folder), "no run", "files named N.prof.json, with N = 0, 1, …")
-    return [read_run(path / run_file_name(number), number) for number in numbers]
+    return [read_run(path / f"{number}.prof.json", number) for number in numbers]
 
 
 def plans_of_runs(folder: str | Path, numbers: Iterable[int]) -> dict[int, str]:

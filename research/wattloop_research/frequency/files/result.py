@@ -96,11 +96,6 @@ def write_baselines(folder: Path, problem: Problem, points: Sequence[Baseline], 
     write_table(folder / "baselines.csv", ("method", "point", "time", "energy"), rows)
 
 
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
 def write_summary(
     folder: Path,
     problem: Problem,
@@ -136,7 +131,11 @@ def write_summary(
             "numpy": version("numpy"),
             "scipy": version("scipy"),
         },
-        "digests": {name: f"sha256:{file_digest(path)}" for name, path in inputs.items() if Path(path).is_file()},
+        "digests": {
+            name: f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+            for name, path in inputs.items()
+            if Path(path).is_file()
+        },
     }
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
