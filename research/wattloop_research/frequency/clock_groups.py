@@ -1,4 +1,4 @@
-"""Plans with fewer clock changes, for operations about as short as a change (docs/internals/frequency.md, "Groups")."""
+"""Plans with fewer clock changes, for operations as short as a change (docs/internals/frequency.md, "Emulation")."""
 
 import math
 from collections.abc import Mapping, Sequence
