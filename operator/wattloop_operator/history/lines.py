@@ -1,7 +1,8 @@
 """Lines of lists, as the page and its JSON show them, and as commands write them to files."""
 
+import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import IO, Annotated, Any, ClassVar, Self
 
@@ -39,23 +40,30 @@ class Line(BaseModel):
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The columns of a file: one for each field, three for an interval."""
-        return tuple(
-            f"{end}{cls.column_names.get(name, name)}"
-            for name, each in cls.model_fields.items()
-            for end in (("", "low_", "high_") if each.annotation == Interval | None else ("",))
-        )
+        return tuple(column for _, columns in _columns_of(cls) for column in columns)
 
     def cells(self) -> dict[str, Any]:
         """The line by its columns, with times in ISO 8601."""
-        return dict(zip(self.columns(), self._values(), strict=True))
-
-    def _values(self) -> Iterator[Any]:
-        for name, each in type(self).model_fields.items():
+        cells: dict[str, Any] = {}
+        for name, columns in _columns_of(type(self)):
             value = getattr(self, name)
-            if each.annotation == Interval | None:
-                yield from (None,) * 3 if value is None else (value.value, value.low, value.high)
+            if len(columns) > 1:
+                ends = (None,) * 3 if value is None else (value.value, value.low, value.high)
+                cells.update(zip(columns, ends, strict=True))
             else:
-                yield value.isoformat() if isinstance(value, datetime) else value
+                cells[columns[0]] = value.isoformat() if isinstance(value, datetime) else value
+        return cells
+
+
+@functools.cache
+def _columns_of(kind: type[Line]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each field with its columns; a line of a history has forty, and a history thousands of lines."""
+    found = []
+    for name, each in kind.model_fields.items():
+        column = kind.column_names.get(name, name)
+        ends = ("", "low_", "high_") if each.annotation == Interval | None else ("",)
+        found.append((name, tuple(f"{end}{column}" for end in ends)))
+    return tuple(found)
 
 
 def write_lines(stream: IO[str], kind: type[Line], lines: Iterable[Line], format_name: str) -> None:
