@@ -1,5 +1,7 @@
 """`wattloop sweep`: runs a job at each point of a grid of batch sizes and power limits."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path
