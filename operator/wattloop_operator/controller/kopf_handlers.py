@@ -7,8 +7,6 @@ Handlers of kopf that act on edges (create, update, timer) would keep their stat
 `kopf.operator(memo=...)` passes a `KopfMemo` to each handler.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -4,8 +4,6 @@ Before each run the kinds that kopf watches are listed with bounds, so that all 
 and a job that is nested too deep for kopf's parser is named and left out of kopf's watch.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import platform

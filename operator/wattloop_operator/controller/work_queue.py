@@ -4,8 +4,6 @@ One worker at a time reconciles a job; events that arrive meanwhile cause one mo
 retried with exponential backoff. Namespaces take turns, so that the jobs of one wait for one of another at most.
 """
 
-from __future__ import annotations
-
 import heapq
 import logging
 import random

@@ -3,8 +3,6 @@
 Each action is idempotent: names act as locks, and outcomes are final.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Kubernetes conditions that keep the time of their last transition when they are written again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

@@ -4,8 +4,6 @@ The driver calls `next_actions` after each change and at `ReconcileResult.wake_a
 same actions; a state in which nothing is due gives none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

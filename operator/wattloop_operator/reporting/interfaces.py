@@ -1,7 +1,5 @@
 """Interfaces of the reporting API to its backends: authorization, storage of progress and energy."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 A power limit is ordered for a pod whose training cannot request one.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Rate limits of reports: the caller's own, then one that all namespaces share fairly."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

@@ -3,8 +3,6 @@
 What fails raises an HTTPException, whose status code depends on the error.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar

@@ -1,7 +1,5 @@
 """Receives the reports of training processes: authorize, merge, answer whether to stop."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

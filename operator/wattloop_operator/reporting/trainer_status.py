@@ -5,8 +5,6 @@ The values of one evaluation have a common prefix, such as `eval_`, and among th
 that two evaluations with the same metric differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

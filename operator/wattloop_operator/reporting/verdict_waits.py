@@ -4,8 +4,6 @@ A rank waits without a thread. It looks again when this replica has written a ve
 second, because another replica may have written it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Conditions of an attempt: its phase, power limit and devices, and whether energies agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

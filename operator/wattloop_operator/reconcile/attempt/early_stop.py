@@ -10,8 +10,6 @@ A verdict is part of the progress, is written before it is answered, and never c
 reports the metric, asks; the other ranks wait for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal

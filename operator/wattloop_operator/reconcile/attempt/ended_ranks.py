@@ -4,8 +4,6 @@ The first report of an exception names the cause, unless that is a consequence i
 nothing: it is one of those that did not report, and the launcher may say which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from wattloop.wire.training_messages import MAX_RANKS, Report

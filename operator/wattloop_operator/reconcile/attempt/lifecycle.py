@@ -1,7 +1,5 @@
 """The lifecycle of one attempt: start its workload, track it, end it, write its outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any

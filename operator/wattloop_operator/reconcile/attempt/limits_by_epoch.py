@@ -4,8 +4,6 @@ Only the ends of epochs are seen of such a training, and a little late. A window
 may have been seen late is a small part of it; until then it goes on to the end of a further epoch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals

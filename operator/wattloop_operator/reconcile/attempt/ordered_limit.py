@@ -7,8 +7,6 @@ It knows the cost of epochs by marks: the energy and the time of all GPUs at the
 agent's latest reading is a few seconds older; the energy since is the mean power since the last mark times its age.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace

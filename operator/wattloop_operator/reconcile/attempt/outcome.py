@@ -1,7 +1,5 @@
 """Whether an attempt has ended, and its result, from its workload's state and its reports."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the time since which all pods run, and the time since which this operator observ
 all processes are silent, and the one that is silent longest is named, and those that never reported.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from decimal import Decimal
 

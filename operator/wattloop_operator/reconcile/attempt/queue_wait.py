@@ -5,8 +5,6 @@ and counts as none. The other attempts that have not ended replace none alone, o
 other for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime

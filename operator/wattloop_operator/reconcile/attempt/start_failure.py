@@ -4,8 +4,6 @@ A missing program, package or file, a mistake in the script's text and an unknow
 size. A lack of memory is the fault of its batch size, whatever else the output shows.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator

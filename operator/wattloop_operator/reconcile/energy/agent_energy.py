@@ -4,8 +4,6 @@ An agent counts from the moment a pod gets its GPUs until it releases them, a pr
 So the process's energy is part of the agent's, and the difference is at most what the GPUs can draw in the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

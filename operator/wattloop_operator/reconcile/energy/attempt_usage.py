@@ -4,8 +4,6 @@ An attempt whose energy and time were not measured has no cost. It is not one th
 it, and it counts in no mean and in no saving.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal

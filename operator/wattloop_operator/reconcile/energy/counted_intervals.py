@@ -6,8 +6,6 @@ count. Intervals of one counter that overlap, in energy and in time, are of proc
 once: their hull does. A counter that began again, with the driver or the node, is another one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from decimal import Decimal

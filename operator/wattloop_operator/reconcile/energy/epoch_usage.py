@@ -4,8 +4,6 @@ The start of a training falls into its first epoch. So the epochs after the firs
 rest of the attempt is its start-up. Trials are part of its usage and cost, and no policy learns from them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

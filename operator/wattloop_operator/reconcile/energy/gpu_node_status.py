@@ -1,7 +1,5 @@
 """The status of a GPUNode, from the latest two reports of the node's agent, and when it is written."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

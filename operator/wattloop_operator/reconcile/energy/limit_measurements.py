@@ -4,8 +4,6 @@ At each limit the energy is the sum over the ranks, and the time that of the slo
 rank at a limit counts, in any order of reports. It counts for decisions once all ranks have made it.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from wattloop.wire.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report, holds_chosen_limit

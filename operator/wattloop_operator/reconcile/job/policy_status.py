@@ -1,7 +1,5 @@
 """What the policy knows, what it would decide next, and what was saved, in the status of a job."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

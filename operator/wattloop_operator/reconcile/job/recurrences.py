@@ -3,8 +3,6 @@
 A job that was restored from a backup takes its recurrences over. Nothing that had been done is done again.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from datetime import datetime

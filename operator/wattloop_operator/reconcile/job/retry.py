@@ -5,8 +5,6 @@ unless it had not started, or its job would not decide so any more. Other retrie
 NoFeasibleArmError if no feasible batch size is left.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from datetime import datetime, timedelta

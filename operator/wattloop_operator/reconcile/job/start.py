@@ -4,8 +4,6 @@ A start may be blocked by the job itself (suspended, complete, a refused templat
 operator does not read) or by its concurrency policy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta

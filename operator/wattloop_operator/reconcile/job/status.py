@@ -1,7 +1,5 @@
 """The status of a job: recurrences, costs, savings, estimates by batch size, frequency plan, next start."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

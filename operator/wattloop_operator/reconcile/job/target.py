@@ -4,8 +4,6 @@ If the first evaluation of an untrained model meets the target, its direction ma
 the stated direction: one evaluation cannot tell a wrong direction from an easy target.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -5,8 +5,6 @@ configuration. What was not measured is expected from a prior: the effect of a b
 that of a power limit from measured trainings (`power_prior`). The advice says which, and its interval covers it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

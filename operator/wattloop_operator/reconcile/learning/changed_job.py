@@ -5,8 +5,6 @@ target. A crash counts only while the job has the template that crashed. What th
 nothing. Warm and cold starts, and two training runtimes, are two trainings, as two templates are.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterable

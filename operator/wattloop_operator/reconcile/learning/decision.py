@@ -3,8 +3,6 @@
 What decides raises NoFeasibleArmError if no feasible batch size is left.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

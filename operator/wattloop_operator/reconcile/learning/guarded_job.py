@@ -4,8 +4,6 @@ Only attempts with the present target and template count, and none that the user
 of either or of `spec.learnSince`, or another tolerance starts the comparison again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from wattloop_operator.api.attempt_state import Result

@@ -4,8 +4,6 @@ A record is made from an ended TrainingRecurrence as it was written, including i
 progress. The store alone leads to the same decisions. Where a record is not there, the object gives what it states.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ it. Runs that try a configuration or measure power limits, and recurrences that 
 cost; the saving of a job includes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

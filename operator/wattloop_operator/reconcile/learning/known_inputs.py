@@ -1,7 +1,5 @@
 """What a decision is made from: which part of a snapshot, and that part again from what was kept of it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from wattloop_operator.api.meta import ObjectMeta

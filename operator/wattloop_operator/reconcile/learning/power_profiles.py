@@ -4,8 +4,6 @@ A profile applies to a batch size with all values of further parameters, and to 
 Without one of that image, that of the latest other image is used until an epoch shows to cost something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

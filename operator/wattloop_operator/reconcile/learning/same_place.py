@@ -5,8 +5,6 @@ unless this one has trained for longer, or the job runs no other. A failure at t
 script, and the crash before it does not count.
 """
 
-from __future__ import annotations
-
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_attempt import TrainingAttempt
