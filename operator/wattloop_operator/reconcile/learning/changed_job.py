@@ -1,4 +1,4 @@
-"""What earlier attempts still say after their job has changed (docs/decisions/reconcile.md, "A changed job").
+"""What earlier attempts still say after their job has changed (docs/decisions/reconcile.md).
 
 An attempt with another target still gives the cost of an epoch, and by its curve perhaps the epochs to the present
 target. A crash counts only while the job has the template that crashed. What the user forgot by `spec.learnSince` says
