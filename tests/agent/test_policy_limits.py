@@ -52,7 +52,6 @@ def test_a_limit_outside_of_a_policy_is_refused_with_both_ranges_and_changes_not
 def test_a_caller_sees_the_range_that_policies_and_power_controller_allow(agent_fixture: AgentFixture) -> None:
     with agent_under(agent_fixture, FLEET, minimum_power_limit=200) as connection:
         for gpu in connection.gpus():
-            assert gpu.power_limits is not None
             assert (gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts) == (100, 400)
             assert gpu.power_limits.allowed_watts == (200, 300)
 
@@ -65,7 +64,6 @@ def test_a_caller_sees_the_clocks_that_the_gpu_has_and_those_that_policies_and_p
             assert gpu.clocks == GraphicsClocks(tuple(range(210, 1411, 15)), (750, 1000))
     with agent_under(agent_fixture, GpuBounds("team", namespaces=("vision",))) as connection:
         clocks = connection.gpus()[0].clocks
-        assert clocks is not None
         assert clocks.allowed_megahertz is None
 
 
@@ -82,7 +80,6 @@ def test_a_run_measures_no_limit_outside_of_the_policies(agent_fixture: AgentFix
 def test_a_run_of_an_unadmitted_namespace_continues_without_a_limit(agent_fixture: AgentFixture) -> None:
     with agent_under(agent_fixture, GpuBounds("team", namespaces=("vision",))) as connection:
         limits = connection.gpus()[0].power_limits
-        assert limits is not None
         assert limits.allowed_watts is None
         refused = refusal(connection, agent_fixture.uuids, 300)
         assert (refused.reason, "GPUPowerPolicy team" in refused.message) == ("NotPermitted", True)
@@ -140,7 +137,6 @@ def test_a_damaged_policy_file_closes_the_node_except_for_energy_and_releases(ag
         assert refused.reason == "Unavailable"
         assert str(Path("monitor") / "bounds.json") in refused.message
         limits = connection.gpus()[0].power_limits
-        assert limits is not None
         assert limits.allowed_watts is None
         assert len(connection.energy()) == 3
         assert connection.release() == []

@@ -225,7 +225,6 @@ def test_a_read_only_folder_is_refused_before_anything_is_changed(agent_fixture:
         env=agent_fixture.environment,
         stdout=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n", agent_fixture.log.read_text()
         with AgentConnection(agent_fixture.socket) as connection:
             assert refusal(connection, agent_fixture).reason == "StateNotDurable"

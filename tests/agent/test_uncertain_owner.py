@@ -68,7 +68,6 @@ def test_an_owner_with_an_undecodable_name_delays_no_other_owners_release(agent_
     script = [sys.executable, "-c", RENAMED, str(agent_fixture.socket), agent_fixture.uuids[0]]
     with agent_fixture.running():
         hostile = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert hostile.stdout is not None
         assert hostile.stdout.readline() == b"held\n"
         owner = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[1:])
         assert agent_fixture.limits == [200, 300, 300]

@@ -86,7 +86,6 @@ def test_no_process_outlives_killed_tests(programs: Mapping[str, Path]) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as killed:
-        assert killed.stdout is not None
         process_ids = json.loads(killed.stdout.readline())["processes"].values()
         assert not all_end_within(process_ids, 0)
         killed.send_signal(signal.SIGKILL)

@@ -61,11 +61,9 @@ def test_a_training_is_ended_at_its_target_with_the_metric_that_it_logs(
             recurrence.status.usage,
             logged(local_job, recurrence),
         )
-        assert progress is not None
         assert progress.curve is not None
         final = (float(progress.epoch or 0), float(progress.metric or 0))
         assert final in [(epoch, pytest.approx(accuracy, rel=1e-3)) for epoch, accuracy in evaluations]
-        assert usage is not None
         assert usage.gpu_energy_joules > 0
         assert recurrence.status.cost_joules is not None
 
@@ -76,7 +74,6 @@ def test_a_short_training_has_the_metric_that_it_logs_at_its_target_or_its_end(
 ) -> None:
     (recurrence,) = run(local_job, source, "20", 1)
     progress, evaluations = recurrence.status.progress, logged(local_job, recurrence)
-    assert progress is not None
     assert recurrence.status.result == "Reached"
     reached = [each for each in evaluations if each[1] >= float(TARGET["threshold"])]
     # What is printed between the target and the end does not count. The callback sends nothing in less than 5 s before
@@ -99,13 +96,11 @@ def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Pat
     assert [each.status.result for each in recurrences] == ["Reached"] * count
     for recurrence in recurrences:
         progress, usage = recurrence.status.progress, recurrence.status.usage
-        assert progress is not None
         text = (output / "logs" / f"{recurrence.metadata.name}.log").read_text()
         found = [
             (float(epoch), float(value)) for epoch, value in re.findall(r"Epoch (\d+)/40 .* accuracy: (\S+)", text)
         ]
         assert (float(progress.epoch or 0), float(progress.metric or 0)) in found
-        assert usage is not None
         assert usage.gpu_energy_joules > 0
         assert recurrence.status.cost_joules is not None
 
@@ -113,7 +108,6 @@ def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Pat
 def test_each_line_of_the_manifest_that_the_page_shows_is_in_the_example() -> None:
     page = (ROOT / "docs" / "zero-code.md").read_text(encoding="utf-8")
     shown = re.search(r"\n\n((?:    .*\n)+)", page)
-    assert shown is not None
     lines = [line.strip() for line in (EXAMPLE / "job.yaml").read_text(encoding="utf-8").splitlines()]
     for line in shown[1].splitlines():
         # The example has a comment on its image.

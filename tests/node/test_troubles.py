@@ -106,7 +106,6 @@ def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
         cluster, NAMESPACE, "no-volume", "Running", status="False", message="kubectl describe pod no-volume-"
     )
     described = re.search(r"kubectl (describe pod \S+)", condition["message"])
-    assert described is not None
 
     def message(events: list[Object]) -> bool:
         return any('configmap "nothing" not found' in event.get("message", "") for event in events)

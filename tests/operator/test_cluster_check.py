@@ -42,7 +42,6 @@ class Server:
         if request.method in self.errors:
             raise StatusError(request, *self.errors[request.method])
         if request.method == "POST":
-            assert request.body is not None
             self.job = {**request.body, "metadata": {**request.body["metadata"], "uid": "1"}}
         elif request.path == "/apis/apps/v1/deployments":
             return {"metadata": {"resourceVersion": "1"}, "items": self.deployments}

@@ -90,7 +90,6 @@ def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_cha
         )
         stack.callback(operator.kill)
         assert operator.stdin is not None
-        assert operator.stdout is not None
         port, count = map(int, operator.stdout.readline().split())
         for _ in range(count):
             plain = socket.create_connection(("127.0.0.1", port))

@@ -69,7 +69,6 @@ class Reader:
     def _serve(self, command: str) -> str:
         words = ["bash", "-c", f"exec {command}"]
         with subprocess.Popen(words, cwd=self.folder, env=self.environment, stderr=subprocess.PIPE, text=True) as page:
-            assert page.stderr is not None
             line = page.stderr.readline()
             page.send_signal(signal.SIGINT)
             assert page.wait() == 128 + signal.SIGINT

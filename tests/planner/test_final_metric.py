@@ -86,7 +86,5 @@ def test_a_metric_to_minimize_is_predicted_as_its_negative(
     curve, reference = (MetricCurve(each.epochs, tuple(-m for m in each.metrics)) for each in (curve, reference))
     target = RunTarget("m", -threshold, maximize=False)
     negative = predict_final_metric(curve.before(40), 40, target, EPOCHS, [reference])
-    assert found is not None
-    assert negative is not None
     assert (negative.metric, negative.low, negative.high) == (-found.metric, -found.high, -found.low)
     assert (negative.reach_probability, negative.is_plateau) == (found.reach_probability, found.is_plateau)

@@ -56,7 +56,6 @@ def test_points_make_the_same_curve_in_any_order_and_number(points: list[tuple[f
 )
 def test_the_curve_of_another_target_gives_the_epochs_of_this_one(target: RunTarget, epochs: float | None) -> None:
     evidence = retargeted(RUN, target)
-    assert evidence is not None
     assert not evidence.other_target
     if epochs is None:
         assert evidence == replace(RUN, outcome=Outcome.STOPPED, other_target=False, easier_target=True)
@@ -71,7 +70,6 @@ def test_the_curve_of_another_target_gives_the_epochs_of_this_one(target: RunTar
 def test_without_a_profile_energy_is_in_proportion_to_epochs() -> None:
     unprofiled = replace(RUN, epoch_energy_joules=None, epoch_time_seconds=None)
     evidence = retargeted(unprofiled, RunTarget("accuracy", 0.8))
-    assert evidence is not None
     assert evidence.energy_joules / evidence.epochs == pytest.approx(430 / 4)
 
 

@@ -118,7 +118,6 @@ def test_a_restart_affects_every_process(make_machine: MakeMachine) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         machine.restart_driver()
         assert process.communicate("\n") == ("stale\n", None)

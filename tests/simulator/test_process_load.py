@@ -107,7 +107,6 @@ def test_the_processor_time_of_a_process_has_that_of_its_descendants() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "done\n"
         used = processor_seconds_of(process.pid)
         process.communicate("\n")
@@ -127,8 +126,6 @@ def test_the_program_follows_the_processes_on_its_standard_input(tmp_path: Path)
         ) as program,
         Machine(state) as machine,
     ):
-        assert program.stdin is not None
-        assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.stdin.write(f"{os.getpid()}\n")
         program.stdin.flush()

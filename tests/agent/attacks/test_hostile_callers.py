@@ -165,7 +165,6 @@ def test_an_answer_without_an_end_is_cut_off_by_the_client(folder: Path) -> None
     )
     path = folder / "endless.sock"
     with subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
         server.stdout.readline()
         with pytest.raises(AgentUnavailable, match="an answer of more than"):
             AgentConnection(path).gpus()

@@ -61,12 +61,10 @@ class Cell:
         return self.agent_fixture.start()
 
     def send(self, command: str) -> None:
-        assert self.trainer.stdin is not None
         self.trainer.stdin.write(f"{command}\n")
         self.trainer.stdin.flush()
 
     def read_line(self) -> str:
-        assert self.trainer.stdout is not None
         return self.trainer.stdout.readline()
 
     def kill(self, target: str, number: int) -> None:

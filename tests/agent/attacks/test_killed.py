@@ -161,7 +161,6 @@ def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) 
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert parent.stdout is not None
     agent = int(parent.stdout.readline())
     assert agent_fixture.limits == [200, 200, 200]
     parent.kill()

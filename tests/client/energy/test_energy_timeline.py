@@ -102,7 +102,6 @@ def test_the_energies_of_consecutive_windows_add_up_to_that_of_the_window_around
         timeline = machine.sampler._timelines[machine.uuids[1]]
         inner = [timeline.between(begin, end) for begin, end in itertools.pairwise(moments)]
         outer = timeline.between(moments[0], moments[-1])
-        assert outer is not None
         assert sum(each.joules for each in inner if each is not None) == pytest.approx(outer.joules, abs=1e-6)
         assert abs(outer.joules - (exact[-1] - exact[0])) <= 6 * outer.deviation_joules
         assert not outer.missing
@@ -119,7 +118,6 @@ def test_a_window_of_a_minute_is_accurate(load: str) -> None:
         machine.run(work, 1.0)
         (timeline,) = machine.sampler._timelines.values()
         energy = timeline.between(begin, end)
-    assert energy is not None
     assert energy.joules == pytest.approx(exact, rel=0.001)
     assert energy.joules == pytest.approx(exact, abs=4 * energy.deviation_joules)
 
@@ -139,8 +137,6 @@ def test_a_gap_in_the_readings_loses_no_energy() -> None:
         machine.run(work, 1.0)
         (timeline,) = machine.sampler._timelines.values()
         whole, part = timeline.between(begin, end), timeline.between(begin, within)
-    assert whole is not None
-    assert part is not None
     assert whole.joules == pytest.approx(exact, abs=5 * whole.deviation_joules)
     assert whole.deviation_joules < 0.01 * exact
     assert not whole.missing
@@ -160,8 +156,6 @@ def test_a_reset_of_the_counter_within_a_window_makes_it_incomplete() -> None:
         machine.run(work, 3.0)
         (timeline,) = machine.sampler._timelines.values()
         across, later = timeline.between(before, after), timeline.between(after + 0.5, after + 1.5)
-    assert across is not None
-    assert later is not None
     assert across.missing == "the GPU's energy counter was reset"
     assert across.joules == pytest.approx(exact, rel=0.1)
     assert not later.missing
@@ -186,7 +180,6 @@ def test_the_deviation_of_integrated_power_covers_changes_within_the_window() ->
             moment = number * 0.067
             timeline.add(GpuReading("GPU-1", moment, moment, None, powers[bisect.bisect(changes, moment)]))
         energy = timeline.between(1.0, 10.0)
-        assert energy is not None
         bounds = [1.0, *(change for change in changes if 1.0 < change < 10.0), 10.0]
         exact = sum((end - begin) * powers[bisect.bisect(changes, begin)] for begin, end in itertools.pairwise(bounds))
         scaled.append((energy.joules - exact) / energy.deviation_joules)
@@ -206,8 +199,6 @@ def test_an_open_window_is_extrapolated_with_a_larger_uncertainty() -> None:
         now = machine.now()
         machine.run(work, 1.0)
         ended = timeline.between(begin, now)
-    assert running is not None
-    assert ended is not None
     assert running.joules == pytest.approx(exact, abs=4 * running.deviation_joules)
     assert running.deviation_joules > ended.deviation_joules
 
@@ -217,7 +208,6 @@ def test_a_window_from_before_the_first_reading_is_incomplete() -> None:
     for number in range(100):
         timeline.add(GpuReading("GPU-1", 5 + number * 0.04, 5 + number * 0.04, number * 4000, 100.0))
     energy = timeline.between(2.0, 8.0)
-    assert energy is not None
     assert energy.missing == "the first reading came 3.0 s after its begin"
 
 
@@ -257,8 +247,6 @@ def test_the_memory_of_a_timeline_is_bounded() -> None:
     assert len(timeline._joules) < 13_000
     assert len(timeline._power) < 33_000
     recent = timeline.between(1990.0, 1995.0)
-    assert recent is not None
     assert recent.joules == pytest.approx(500.0, rel=0.01)
     old = timeline.between(10.0, 1995.0)
-    assert old is not None
     assert "its begin is older" in old.missing

@@ -77,7 +77,6 @@ def windows(gpu: RecordedGpu) -> Iterator[Error]:
         for length in LENGTHS:
             for begin, end in zip(gpu.steps[5:-5], gpu.steps[5 + length : -5], strict=False):
                 energy = timeline.between(begin, end)
-                assert energy is not None
                 assert not energy.missing
                 yield f"{length / 10:g} s", energy.joules - gpu.joules(begin, end), energy.deviation_joules
 

@@ -373,7 +373,6 @@ class FailingSource:
         self.failures -= 1
         if self.failures >= 0:
             raise OperationError("the driver does not answer")
-        assert self.sampler is not None
         self.sampler.stop()
         return Readings()
 
@@ -398,6 +397,5 @@ def test_a_sampler_without_a_monitor_stops() -> None:
     source = FailingSource(0)
     source.sampler = ProcessSampler(lambda: source)
     source.sampler.start()
-    assert source.sampler._thread is not None
     source.sampler._thread.join(30)
     assert not source.sampler.running

@@ -92,7 +92,6 @@ def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart(
     assert [each.energy_joules for each in found.measurements()] == [None, None]
     assert [each.time_error_seconds is not None for each in found.measurements()] == [True, True]
     # Their sum is known all the same.
-    assert iteration is not None
     assert iteration.joules.value == pytest.approx(300.0, rel=0.01)
 
 
@@ -150,7 +149,6 @@ def test_the_clocks_of_a_profile_are_measured_separately() -> None:
         assert each.time_seconds == pytest.approx(exact.seconds[each.kind], rel=0.01)
     assert [result.megahertz for result in results if result] == [1410, 1200, 990]
     for result in results:
-        assert result is not None
         exact = rank.at(result.megahertz)
         joules = 16 * sum(map(exact.joules, ("forward", "backward")))
         assert result.joules.value == pytest.approx(joules, rel=0.01)

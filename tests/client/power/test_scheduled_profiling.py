@@ -63,7 +63,6 @@ def test_a_proposal_has_whole_watts_that_may_be_held(limits: tuple[float, ...], 
     rank = Rank(ScheduledProfiling(limits, times_steps=True))
     rank.steps(11)
     proposal = rank.profiling.proposal(1)
-    assert proposal is not None
     assert proposal.limits_watts == proposed
 
 

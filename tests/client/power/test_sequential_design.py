@@ -101,7 +101,6 @@ def test_a_certain_choice_on_measured_profiles_is_within_the_margin(selector: Se
     worse = 0
     for number, truth in enumerate(PROFILES[::2]):
         design = SyntheticTraining(truth, noise=0.01, seed=number).carry_out(design_for(truth, selector, mode))
-        assert design.choice is not None
         assert design.reason == "Certain"
         assert design.choice.doubt <= design.requirements.max_doubt
         chosen = next(each for each in truth if each.power_limit_watts == design.choice.power_limit_watts)
@@ -166,7 +165,6 @@ def test_the_intervals_contain_the_truth() -> None:
     inside = total = 0
     for number, truth in enumerate(PROFILES):
         design = SyntheticTraining(truth, noise=0.01, seed=number).carry_out(design_for(truth, Cost(0.5)))
-        assert design.choice is not None
         estimate = design.choice.estimate
         by_limit = {each.power_limit_watts: each for each in truth}
         for place, limit in enumerate(estimate.limits_watts):
@@ -182,7 +180,6 @@ def test_a_drift_does_not_move_the_choice() -> None:
     truth = [MeasuredLimit(float(limit), 100.0, 1.0) for limit in range(100, 325, 25)]
     training = SyntheticTraining(truth, noise=0.002, seed=2, drift_per_window=0.005)
     design = training.carry_out(design_for(truth, Energy()))
-    assert design.choice is not None
     log_energy = design.choice.estimate.log_energy
     assert max(log_energy) - min(log_energy) < 0.02
 

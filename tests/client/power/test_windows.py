@@ -89,7 +89,6 @@ def test_a_pause_excludes_its_energy_and_time_from_the_window() -> None:
             recorder.pause(Totals(energy, seconds))
             energy, seconds = energy + 1e6, seconds + 1e3  # an evaluation
             recorder.resume(Totals(energy, seconds))
-    assert window is not None
     assert window.energy_joules == pytest.approx(200.0 * window.time_seconds)
     assert window.samples == pytest.approx(8 * window.time_seconds)
     assert window.end.time_seconds - window.start.time_seconds == pytest.approx(window.time_seconds + 1e3)

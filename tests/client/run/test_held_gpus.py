@@ -144,7 +144,6 @@ def test_a_gpu_that_another_training_uses_is_shared_from_then_on_and_that_is_sai
                 # A program that this process starts is its own; one that another process started is not.
                 command = f"exec 3<&0; '{sys.executable}' -c '{OTHER_TRAINING}' '{node.state}' <&3 & "
                 with subprocess.Popen(["sh", "-c", command], stdin=PIPE, stdout=PIPE, text=True) as shell:
-                    assert shell.stdout is not None
                     assert shell.stdout.readline() == "working\n"
                     until(lambda: any(gpu.shared for gpu in run.gpus.energy()), "the other training is seen")
             run.report(metric=0.5)

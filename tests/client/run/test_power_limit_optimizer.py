@@ -59,7 +59,6 @@ def test_by_hand_the_best_limit_is_held_until_the_end(node: Node, tmp_path: Path
         assert optimizer.result is None
         node.train(optimizer)
         result = optimizer.result
-        assert result is not None
         assert not optimizer.measuring
         assert node.limits == [result.power_limit_watts] * 2
     assert node.limits == [400.0, 400.0]
@@ -83,7 +82,6 @@ def test_an_evaluation_between_epochs_is_not_measured(node: Node) -> None:
     for evaluation in (0.0, 30.0):
         with PowerLimitOptimizer(node.socket, Time(), limits_watts=LIMITS, environment={}) as optimizer:
             node.train(optimizer, evaluation=evaluation)
-            assert optimizer.result is not None
             seconds.append([each.time_seconds for each in optimizer.result.measurements])
     assert seconds[1] == pytest.approx(seconds[0], rel=0.2)
 
@@ -94,7 +92,6 @@ def test_steps_of_different_size_count_by_their_samples(node: Node) -> None:
             samples = (64, 16)[step % 2]
             node.gpus.occupy([0, 1], work=WORK_OF_A_SECOND * samples / 64, intensity=0.5)
             optimizer.on_step_end(samples)
-        assert optimizer.result is not None
         assert optimizer.result.measurements[0].time_seconds == pytest.approx(1 / 64, rel=0.05)
 
 
@@ -121,7 +118,6 @@ def test_the_budget_ends_the_measurement(node: Node) -> None:
         node.socket, Energy(), requirements=requirements, limits_watts=(400.0, 399.0), environment={}
     ) as optimizer:
         node.train(optimizer)
-        assert optimizer.result is not None
         assert optimizer.result.reason == "BudgetSpent"
         assert optimizer.result.measured_seconds >= 60.0
         assert node.limits == [optimizer.result.power_limit_watts] * 2
@@ -259,7 +255,6 @@ def test_a_written_profile_is_used_instead_of_measuring_also_by_several_ranks(no
     with PowerLimitOptimizer(node.socket, Energy(), environment={}, **options) as first:
         node.train(first)
         measured = first.result
-    assert measured is not None
     written = file.read_bytes()
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     for environment in ({}, ranks):
@@ -271,7 +266,6 @@ def test_a_written_profile_is_used_instead_of_measuring_also_by_several_ranks(no
     # Another selector chooses among the same measurements.
     with PowerLimitOptimizer(node.socket, Time(), environment={}, **options) as fastest:
         fastest.on_epoch_begin()
-        assert fastest.result is not None
         assert (
             fastest.result.power_limit_watts
             == min(measured.measurements, key=lambda m: m.time_seconds).power_limit_watts

@@ -152,7 +152,6 @@ def test_a_model_from_an_object_store_has_a_marker(names: list[str]) -> None:
     assert url == "s3://models/digits/current.json"
     facts = {"job": "a/digits", "recurrence": "digits-0", "names": names}
     assert json.loads(content) == {"path": "s3://models/digits/attempts/a", **facts}
-    assert published is not None
     assert (published.folder, len(published.digest)) == ("a", 32)
 
 

@@ -115,8 +115,6 @@ def test_the_agent_accepts_the_charts_arguments_and_environment(
 def test_an_ended_attempt_waits_for_two_reports_of_the_agents() -> None:
     defaults = {each.key: each.default for each in (*operator_settings.SETTINGS, *agent_settings.SETTINGS)}
     timeout, interval = defaults["agent_report_timeout_seconds"], defaults["push_interval"]
-    assert timeout is not None
-    assert interval is not None
     assert float(timeout) >= 2 * float(interval)
 
 

@@ -37,7 +37,6 @@ def test_a_template_beyond_a_bound_is_refused_as_by_validate(
     for field in (nested(33), nested(100), deep_maps, "x" * 131_072, "é" * 65_536, [1] * 8300, ["[]"] * 400_000):
         body = with_pod(x=field)
         expected = exceeded_limit(body["spec"]["template"])
-        assert expected is not None
         assert expected.expected in refusal(body)
     for field in (nested(32), "x" * 120_000, [1] * 8000, "," * 8000, '"}]{[\\' * 5000):
         assert refusal(with_pod(x=field)) == ""

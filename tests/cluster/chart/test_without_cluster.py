@@ -33,7 +33,6 @@ def documented_commands() -> str:
     """The commands by which the page on installation makes a certificate of one's own."""
     text = DOCUMENT.read_text(encoding="utf-8")
     found = re.search(r"^\*\*GitOps\.\*\*.*?\n\n((?:    [^\n]*\n)+)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None
     return re.sub("(?m)^    ", "", found[1])
 
 

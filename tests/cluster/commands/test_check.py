@@ -29,7 +29,6 @@ def test_without_an_operator_the_check_fails_and_deletes_its_job(
 def test_a_check_that_is_interrupted_deletes_its_job(kubectl: ClusterCommand, namespace: str) -> None:
     command = [str(WATTLOOP), "check", f"--kubeconfig={kubectl.kubeconfig}", f"--namespace={namespace}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
         assert running.stdout.readline().startswith("created the RecurringTrainingJob")
         running.send_signal(signal.SIGTERM)
         assert running.wait(150) != 0

@@ -92,10 +92,8 @@ def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
     running = simulated()
     pipeline.now = running.now
     frontier = running.state.frontier
-    assert frontier is not None
     # More joules than any status may state, as an earlier version stored them.
     points = tuple(replace(each, energy_joules=1e16) for each in frontier.points)
-    assert running.state.profile is not None
     profile = replace(running.state.profile, key=replace(running.state.profile.key, job_uid="hostile"))
     pipeline.store_state(replace(running.state, frontier=replace(frontier, points=points), profile=profile))
     hostile = pipeline.recurrence.metadata.name
@@ -168,7 +166,6 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     job = make_job(power=NO_LIMITS | {"frequencyPlan": {"name": "mine"}})
     pipeline = StoredPipeline(operator, store, job)
     missing = JobSettings(operator.api, time.monotonic).plan_of(TrainingAttempt.of(pipeline.recurrence, None)).given
-    assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
     waiting = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=missing)))
     run_until_planned(waiting, ranks_of(1, stages=1), rounds=8)
@@ -186,7 +183,6 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
         namespace=namespace,
     )
     given = JobSettings(operator.api, time.monotonic).plan_of(TrainingAttempt.of(pipeline.recurrence, None)).given
-    assert given is not None
     assert given.problem == ""
     running = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given)))
     run_until_planned(running, ranks_of(1, stages=1))

@@ -175,7 +175,6 @@ def test_a_job_waits_for_quota_without_cost_is_shown_with_the_reason_and_learns_
     # The two hours in the queue are not among them.
     assert float(status["usage"]["durationSeconds"]) == 20
     waited = re.fullmatch(r"queue team: it waited (\d+) s", condition(waiting.recurrence, "Queued")["message"])
-    assert waited is not None
     assert 2 * HOUR_SECONDS <= int(waited[1]) < 3 * HOUR_SECONDS, "the test itself takes time"
     assert len(waiting.learned) == 1
 

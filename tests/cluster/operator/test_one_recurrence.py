@@ -107,7 +107,6 @@ def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(driven
     assert driven.training_of(pods[1]).channel.send_last(sent, 60.0) is not None
     driven.reconcile()
     snapshot = driven.operator.backend.snapshot(driven.key)
-    assert snapshot is not None
     (recurrence,), (workload,) = snapshot.recurrences, snapshot.workloads.values()
     where = f"pod {pods[1]['metadata']['name']} of index 1 on node {pods[1]['spec']['nodeName']}"
     assert f"rank 0 in {where} is silent longest" in hang_message(recurrence, workload)

@@ -17,8 +17,6 @@ DIGEST = "sha256:" + "0" * 64
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
     specification = importlib.util.spec_from_file_location("images_build", BUILD)
-    assert specification is not None
-    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     # Its dataclasses look themselves up there.
     sys.modules["images_build"] = module

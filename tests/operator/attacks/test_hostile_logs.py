@@ -117,7 +117,6 @@ def epochs_read(lines: list[bytes], steps: list[tuple[str, int]], *, new_leader:
             kubelet.written = line
         else:
             kubelet.rotated = line
-    assert before is not None
     return [report.epoch for report in seen], before.gap
 
 

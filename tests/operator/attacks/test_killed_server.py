@@ -114,7 +114,6 @@ def test_all_ranks_end_after_the_same_epoch_although_the_operator_is_killed(
         server.kill()
     with open_store(database) as store:
         stored = store.objects.get(RECURRENCE, NAMESPACE, NAME)
-        assert stored is not None
         progress = store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0].progress
     assert (progress.reached, progress.stop_epoch, progress.curve and progress.curve.epochs) == (
         True,

@@ -33,12 +33,10 @@ class StoredObjects:
     def __call__(self, request: Request) -> Body:
         """Answer a request."""
         if request.method == "PATCH":
-            assert request.body is not None
             path = request.path.removesuffix("/status")
             self.statuses[path] = request.body["status"]
             return self._read(request, path) if path in self.objects else dict(request.body)
         if request.method == "POST":
-            assert request.body is not None
             path = f"{request.path}/{request.body['metadata']['name']}"
             identity = {"uid": path, "resourceVersion": "1", "creationTimestamp": "2026-03-01T12:00:00Z"}
             self.objects[path] = {**request.body, "metadata": {**request.body["metadata"], **identity}}
@@ -80,7 +78,6 @@ def planned_state(number: int) -> PipelineState:
     running = SimulatedOperator(NEW_STATE)
     run_until_planned(running, ranks_of(2))
     state = running.state
-    assert state.profile is not None
     uid = f"job-{number}"
     profile = replace(state.profile, key=replace(state.profile.key, job_uid=uid))
     return replace(state, key=PipelineKey(uid, 0, 0), namespace="team", name=f"run-{number}", profile=profile)

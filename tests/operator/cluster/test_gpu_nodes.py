@@ -38,7 +38,6 @@ class Server:
         parts = request.path.split("/")
         if request.method == "GET":
             return {"metadata": {"name": parts[-1], "uid": f"uid-{parts[-1]}"}}
-        assert request.body is not None
         name = request.body["metadata"]["name"]
         if request.method == "POST":
             self.made[name] = request.body

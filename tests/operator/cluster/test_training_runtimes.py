@@ -172,7 +172,6 @@ def test_an_attempt_starts_with_the_runtime_as_it_is_then(cluster: tuple[_Server
     with pytest.raises(StaleSnapshotError):
         backend.carry_out(before, CreateRecurrence(decide(before, ATTEMPT)))
     after = backend.snapshot(KEY)
-    assert after is not None
     assert after.runtime_digest != before.runtime_digest
     backend.carry_out(after, CreateRecurrence(decide(after, ATTEMPT)))
     (created,) = server.created
@@ -195,7 +194,6 @@ def test_a_job_whose_runtime_cannot_be_read_says_so_and_is_tried_again(
     with pytest.raises(StaleSnapshotError):
         backend.carry_out(before, CreateRecurrence(decide(before, ATTEMPT)))
     refused = backend.snapshot(KEY)
-    assert refused is not None
     assert FORBIDDEN in refused.refusal
     assert not any(isinstance(each, CreateRecurrence) for each in next_actions(refused, START).actions)
     assert backend.requeue_after_seconds(KEY) == 60

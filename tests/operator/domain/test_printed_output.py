@@ -237,7 +237,6 @@ def test_an_epoch_stands_at_the_head_of_a_line_or_in_a_field_of_its_own(line: st
 def test_a_metric_that_is_not_finite_has_the_epoch_of_its_line() -> None:
     reader = OutputReader(LOGS, ACCURACY)
     found = reader.read(b"epoch=4 accuracy=nan")
-    assert found is not None
     assert found.epoch == 4
 
 

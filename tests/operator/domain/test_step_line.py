@@ -104,5 +104,4 @@ def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line
 )
 def test_the_evaluation_at_a_step_counts(line: str, name: str) -> None:
     found, _ = read(name, line)
-    assert found is not None
     assert found.metric == 0.4

@@ -69,12 +69,9 @@ def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -
         backend = local_backend(store, tmp_path, watchdog)
         backend.ensure_job(learns)
         snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
         assert snapshot.source_job is None
         backend.ensure_job(source)
         snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
-        assert snapshot.source_job is not None
         assert snapshot.source_job.metadata.name == "source"
 
 
@@ -127,7 +124,6 @@ def test_a_training_may_save_what_it_has_at_an_interruption_which_disrupts_its_a
             harness.do(actions.StartWorkload(recurrence))
             until((tmp_path / "begun").exists, "the training has begun")
         snapshot = backend.read(KEY)
-    assert snapshot is not None
     assert [each.failure for each in snapshot.workloads.values()] == [Failure.DISRUPTED]
     assert all(each.ended_at for each in snapshot.workloads.values()), "its end is stored"
     assert (tmp_path / "saved").exists() == case.saves
@@ -171,7 +167,6 @@ def test_the_record_of_an_attempt_has_what_its_pipeline_planned_and_realised(tmp
         harness.do(actions.RecordObservation(record_of(harness.recurrence(created.metadata.name))))
         (record,) = store.observations.of_job(spec.job_ref.uid)
     result = record.pipeline
-    assert result is not None
     assert result.mode == "Plan"
     assert result.realised_joules == 200.0
     assert result.planned_joules is not None

@@ -59,12 +59,9 @@ def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_
     [recurrence] = recurrences_of(local)
     status = recurrence.status
     progress = status.progress
-    assert progress is not None
     assert (status.result, str(progress.metric), str(status.epochs)) == ("Reached", "0.4", "4")
-    assert progress.curve is not None
     assert progress.curve.metrics == (0.1, 0.2, 0.3, 0.4)
     assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
-    assert status.usage is not None
     assert status.usage.gpu_energy_joules > 0
     assert status.cost_joules is not None
     [row] = local.rows()
@@ -122,7 +119,6 @@ def test_an_output_of_a_common_form_reaches_its_target_with_its_epochs(
     assert local.run("--recurrences", "1") == 0
     [recurrence] = recurrences_of(local)
     status = recurrence.status
-    assert status.progress is not None
     assert (status.result, str(status.epochs), str(status.progress.metric)) == ("Reached", epochs, metric)
     shown = [line for line in capsys.readouterr().err.splitlines() if ": epoch 1, accuracy 0." in line]
     # At the first evaluation, and in the summary.
@@ -159,8 +155,6 @@ def test_a_metric_that_is_in_a_file_alone_is_read_from_what_each_run_adds(tmp_pa
     assert local.run("--recurrences", "2") == 0
     for recurrence in recurrences_of(local):
         progress = recurrence.status.progress
-        assert progress is not None
-        assert progress.curve is not None
         assert (recurrence.status.result, progress.curve.metrics) == ("Reached", (0.1, 0.2, 0.3, 0.4))
 
 

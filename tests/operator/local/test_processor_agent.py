@@ -58,7 +58,6 @@ def test_the_processors_are_one_device_with_the_energy_of_packages_and_memory(ra
     with running_processor_agent(tmp_path / "agent.sock", meter), AgentConnection(tmp_path / "agent.sock") as agent:
         (device,) = agent.gpus()
         assert (device.uuid, device.name) == (PROCESSORS, "processors")
-        assert device.power_limits is not None
         assert device.power_limits.maximum_watts == 130.0
         for zone, joules in (("intel-rapl:0", 10), ("intel-rapl:0:0", 7), ("intel-rapl:0:1", 2), ("intel-rapl:2", 99)):
             use(rapl, zone, joules)

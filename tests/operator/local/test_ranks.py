@@ -48,7 +48,6 @@ def test_ranks_without_a_process_group_hold_the_same_limit_in_the_same_steps(loc
     assert first[0] == first[1]
     with open_store(local_job.output / "wattloop.db") as store:
         stored = store.objects.get("RecurringTrainingJob", "local", "tiny")
-        assert stored is not None
         (profile,) = store.profiles.of_job(stored.body["metadata"]["uid"])
     assert [each.power_limit_watts for each in profile.measurements] == [100, 150, 200, 250, 300, 350, 400]
     model = nvml_simulator.model_named("A100")

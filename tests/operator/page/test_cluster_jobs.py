@@ -67,8 +67,6 @@ def test_each_command_reads_the_cluster_that_the_page_reads() -> None:
         jobs_view(jobs).command == "kubectl get rtj --all-namespaces --output=wide --context lab --kubeconfig lab.yaml"
     )
     job, conditions = job_view(jobs, KEY), conditions_view(jobs, KEY)
-    assert job is not None
-    assert conditions is not None
     of_job = f"{LONGEST} --namespace {NAMESPACE} --context lab --kubeconfig lab.yaml"
     assert job.command == f"kubectl wattloop history {of_job}"
     assert conditions.command == f"kubectl describe rtj {of_job}"
@@ -150,7 +148,6 @@ def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_sett
         server.now += MAX_AGE_SECONDS
         jobs.refresh()
         job = jobs.job(KEY)
-        assert job is not None
         return jobs.version(), job.version
 
     (job,), (attempt,) = server.bodies[True], server.bodies[False]

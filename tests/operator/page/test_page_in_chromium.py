@@ -54,7 +54,6 @@ class Watched:
     def open(self, path: str, **query: str) -> Page:
         """Open a view, with its plots."""
         answer = self.page.goto(f"{self.origin}{path}?{urlencode(query)}", wait_until="load")
-        assert answer is not None
         assert answer.ok, answer.text()
         self.page.evaluate(SHOW_PLOTS)
         self.page.evaluate(PLOTS_ARE_DRAWN)
@@ -159,7 +158,6 @@ def test_an_open_page_follows_the_database_and_keeps_the_place(watched: Watch, s
     figures.locator("summary").click()
     expect(figures).to_have_attribute("open", "")
     found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
-    assert found is not None
     body = running_recurrence(LONGEST, epoch="5", metric="0.92")
     small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
     expect(page.get_by_text("5 of at most 20")).to_be_visible(timeout=WAIT_MILLISECONDS)
@@ -173,7 +171,6 @@ def test_a_page_that_the_server_could_not_read_is_read_again(watched: Watch, sma
     error = '<main id="content">The jobs cannot be read</main>'
     page.route(re.compile("/job[?]"), lambda route: route.fulfill(status=503, body=error), times=1)
     found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
-    assert found is not None
     body = running_recurrence(LONGEST, epoch="5", metric="0.92")
     with page.expect_response(lambda answer: answer.status == 503):
         small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)

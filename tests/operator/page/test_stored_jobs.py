@@ -17,7 +17,6 @@ KEY = JobKey(NAMESPACE, LONGEST)
 
 def version_of(jobs: StoredJobs, key: JobKey = KEY) -> str:
     job = jobs.job(key)
-    assert job is not None
     return job.version
 
 
@@ -32,7 +31,6 @@ def test_the_version_of_a_job_changes_with_its_settings(small: Store) -> None:
     jobs = StoredJobs(small)
     before = version_of(jobs)
     stored = small.objects.get("RecurringTrainingJob", NAMESPACE, LONGEST)
-    assert stored is not None
     body = job_body(LONGEST)
     body["spec"]["objective"]["energyWeightPercent"] = 90
     small.objects.replace("RecurringTrainingJob", NAMESPACE, LONGEST, body, expected_version=stored.resource_version)
@@ -48,7 +46,6 @@ def test_an_attempt_of_any_uid_changes_a_job_without_an_object_and_the_uid_that_
     before = version_of(jobs, key)
     empty.observations.record(again)
     job = jobs.job(key)
-    assert job is not None
     assert job.version != before
     assert [each.batch_size for each in job.history.records] == [64]
     (overview,) = jobs.overviews([key])

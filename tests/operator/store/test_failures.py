@@ -85,7 +85,6 @@ def started(program: str, url: str, limit_bytes: int | None = None) -> subproces
 def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> None:
     open_store(database_url).close()
     with started(RECORDS_FOREVER, database_url) as process:
-        assert process.stdout is not None
         output = [process.stdout.readline() for _ in range(25)]
         process.send_signal(signal.SIGKILL)
         output += process.stdout.readlines()
@@ -101,7 +100,6 @@ def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> N
 def test_a_process_killed_inside_a_write_leaves_no_rows_and_no_lock(database_url: str) -> None:
     open_store(database_url).close()
     with started(STOPS_INSIDE_A_WRITE, database_url) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "inside\n"
         process.send_signal(signal.SIGKILL)
     with open_store(database_url) as store:
@@ -119,7 +117,6 @@ def test_a_full_disk_is_reported_and_keeps_existing_data(tmp_path: Path) -> None
     open_store(url).close()
     # The kernel limits the file's size as a full disk would.
     with started(RECORDS_FOREVER, url, limit_bytes=path.stat().st_size + 64 * 1024) as process:
-        assert process.stdout is not None
         *recorded, complaint = process.stdout.read().splitlines()
     assert process.returncode == 0
     assert "cannot record the late usage of job job" in complaint
@@ -296,7 +293,6 @@ def test_a_stopped_server_is_reported_and_used_again_once_it_is_started(observat
 def test_the_wait_for_an_unreachable_server_is_bounded(postgresql_server: Any) -> None:
     with open_store(postgresql_server.new_database()) as store, store._database.reading("ask libpq") as on:
         connection = on.connection.driver_connection
-        assert connection is not None
         known = connection.info.get_parameters()
     assert {name: known[name] for name in ("keepalives_idle", "keepalives_interval", "tcp_user_timeout")} == {
         "keepalives_idle": "30",

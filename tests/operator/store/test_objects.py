@@ -60,7 +60,6 @@ def test_any_json_is_read_unchanged(store: Store, body: dict[str, object]) -> No
         store.objects.delete(KIND, "team", "any", expected_version=old.resource_version)
     store.objects.create(KIND, "team", "any", body)
     stored = store.objects.get(KIND, "team", "any")
-    assert stored is not None
     assert stored.body == json.loads(json.dumps(body))
 
 
@@ -76,7 +75,6 @@ def test_of_concurrent_creators_of_one_name_one_succeeds(store: Store) -> None:
         created = list(threads.map(create, range(12)))
     assert sum(created) == 1
     stored = store.objects.get(KIND, "team", "digits-0")
-    assert stored is not None
     assert stored.body == {"number": created.index(True)}
     with pytest.raises(ObjectExistsError, match="TrainingRecurrence team/digits-0 exists already"):
         store.objects.create(KIND, "team", "digits-0", {})
@@ -128,7 +126,6 @@ def test_changing_a_body_does_not_change_the_store(store: Store) -> None:
     created = store.objects.create(KIND, "team", "digits-0", body)
     body["spec"]["batchSize"] = created.body["spec"]["batchSize"] = 64
     stored = store.objects.get(KIND, "team", "digits-0")
-    assert stored is not None
     assert stored.body == {"spec": {"batchSize": 32}}
 
 

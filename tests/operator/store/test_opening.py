@@ -56,7 +56,6 @@ def table_names(url: str) -> list[str]:
 def test_the_marker_names_the_product_the_schema_and_the_version(database_url: str) -> None:
     open_store(database_url).close()
     found = marker(database_url)
-    assert found is not None
     assert found == Marker("wattloop", SCHEMA_VERSION, found.compatible_from, version("wattloop"))
     assert 1 <= found.compatible_from <= SCHEMA_VERSION
 
@@ -114,10 +113,8 @@ def test_of_concurrent_processes_one_creates_the_schema(database_url: str, count
         for number in range(count)
     ]
     for process in processes:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("open\n")
         process.stdin.flush()
     for process in processes:
@@ -200,7 +197,6 @@ def test_a_database_of_a_development_version_is_rejected_and_unchanged(
             "empty database, or move this one away"
         )
     found = marker(database_url)
-    assert found is not None
     assert found.schema_version == OLDEST_SCHEMA_VERSION - 1
     execute(database_url, f"UPDATE wattloop_database SET schema_version = {SCHEMA_VERSION}")
     with open_store(database_url) as store:
@@ -231,7 +227,6 @@ def test_after_a_rollback_past_an_additive_migration_the_store_works(
     assert f"Wattloop 9.1.0 created its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
     # The marker does not change, so the newer version has nothing to migrate later.
     found = marker(database_url)
-    assert found is not None
     assert (found.schema_version, found.product_version) == (SCHEMA_VERSION + 1, "9.1.0")
 
 

@@ -46,7 +46,6 @@ def registered(*ranks: int) -> Change:
 
 def measured(rank: int, process: str, sequence: int = 1) -> Change:
     def change(state: PipelineState) -> PipelineState:
-        assert state.profile is not None
         new = RankMeasurements(rank, process, rank, False, 60.5, (MEASURED,), sequence)
         return replace(
             state, profile=replace(state.profile, processes={**state.profile.processes, (rank, process): new})
@@ -122,15 +121,12 @@ def test_a_replica_forgets_ranks_and_measurements_that_another_one_removed(store
     first = apply(store, registered(0, 1), measured(0, "a" * 32), measured(0, "b" * 32))
 
     def without(state: PipelineState) -> PipelineState:
-        assert state.profile is not None
         kept = {pair: each for pair, each in state.profile.processes.items() if pair[1] != "a" * 32}
         return replace(state, ranks={0: state.ranks[0]}, profile=replace(state.profile, processes=kept))
 
     store.pipelines.change(NEW, first, without, unchanged, NOW)
     read = store.pipelines.read(KEY)
-    assert read is not None
     assert set(read.ranks) == {0}
-    assert read.profile is not None
     assert set(read.profile.processes) == {(0, "b" * 32)}
 
 
@@ -140,7 +136,6 @@ def test_a_later_recurrence_finds_the_profile_and_the_frontier(store: Store) -> 
     store.pipelines.delete_attempt(KEY.job_uid, KEY.recurrence, KEY.attempt)
     later = replace(NEW, key=replace(KEY, recurrence=4))
     known = store.pipelines.change(later, None, registered(0), unchanged, NOW)
-    assert known.state.profile is not None
     assert set(known.state.profile.processes) == {(0, "a" * 32)}
     assert known.state.frontier == frontier
     assert store.pipelines.read(KEY) is None
@@ -154,7 +149,6 @@ def test_a_replica_learns_that_another_one_has_withdrawn_a_plan(store: Store) ->
     seen = store.pipelines.change(NEW, first, reported(0, 3), unchanged, NOW)
     assert seen.state.frontier == withdrawn
     following = store.pipelines.read_without_measurements(KEY)
-    assert following is not None
     assert following.frontier == withdrawn
 
 
@@ -206,7 +200,6 @@ def test_a_new_frontier_comes_with_the_measurements_of_all_attempts_that_it_was_
 
     store.pipelines.change(NEW, None, planned, unchanged, NOW)
     state = apply(store, unchanged, known=known).state
-    assert state.profile is not None
     assert {process for _, process in state.profile.processes} == {"a", "b"}
 
 
@@ -223,7 +216,6 @@ def test_what_the_recurrence_says_now_replaces_what_is_stored(store: Store) -> N
     now = replace(NEW, batch_size=128, image_digest="sha256:0a", job_plan=JobPlan(enabled=False))
     store.pipelines.change(now, known, unchanged, unchanged, NOW)
     read = store.pipelines.read(KEY)
-    assert read is not None
     assert (read.batch_size, read.image_digest, read.job_plan.enabled) == (128, "sha256:0a", False)
 
 

@@ -52,7 +52,6 @@ def test_a_workload_without_quota_waits_for_the_reason_that_kueue_gives_since_it
 
 def test_a_reason_of_another_version_is_shown_and_never_matched() -> None:
     state = state_of(workload(condition("QuotaReserved", "Any:Other", "later versions say more", "False")))
-    assert state.queue is not None
     assert (state.queue.reason, state.queue.message) == ("Waiting", "later versions say more")
 
 
@@ -62,7 +61,6 @@ def test_a_workload_with_quota_names_the_admission_check_that_it_waits_for() -> 
         {"name": "watts", "state": "Pending", "message": "the rack is at its limit"},
     ]
     state = state_of(workload(condition("QuotaReserved", "QuotaReserved", ""), admissionChecks=checks))
-    assert state.queue is not None
     assert state.queue.reason == "QuotaReserved"
     assert state.queue.message == "admission check watts is Pending: the rack is at its limit"
 
@@ -88,7 +86,6 @@ def test_a_workload_that_was_evicted_before_it_ran_keeps_waiting_since_then() ->
     )
     state = state_of(found)
     assert state.phase is WorkloadPhase.PENDING
-    assert state.queue is not None
     assert state.queue.since == datetime(2026, 3, 1, 12, 10, tzinfo=UTC)
     assert "PodsReadyTimeout" in state.queue.message
 
@@ -114,7 +111,6 @@ def test_the_end_of_the_time_that_the_queue_allows_is_a_deadline() -> None:
 def test_a_deactivated_workload_says_how_to_get_it_admitted_again() -> None:
     found = workload(condition("Evicted", "DeactivatedDueToRequeuingLimitExceeded", "after 3 tries"), active=False)
     state = state_of(found)
-    assert state.queue is not None
     assert state.queue.reason == "Deactivated"
     assert "kubectl patch workload job-digits-0-1a2b3 --type=merge" in state.queue.message
 

@@ -52,7 +52,6 @@ def test_the_service_of_a_rendezvous_is_headless_and_selects_the_pods(
     job = make_job(template=indexed())
     recurrence = recurrence_of(job)
     made, workload = service(job, recurrence), manifest(job, recurrence, ADDRESSES)
-    assert made is not None
     assert made["metadata"] == {key: workload["metadata"][key] for key in made["metadata"]}
     assert made["metadata"]["ownerReferences"]
     selector, labels = made["spec"]["selector"], workload["spec"]["template"]["metadata"]["labels"]

@@ -75,7 +75,6 @@ def test_the_environment_has_the_decision(
     assert read.recurrence == recurrence.metadata.name
     assert read.batch_size == recurrence.spec.batch_size
     assert read.max_epochs == 7
-    assert read.target is not None
     assert (read.target.metric, read.target.threshold) == ("accuracy", 0.9)
     assert read.parameters == {"DROPOUT": "0.1"}
     assert read.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-00000-1772323200-0"

@@ -38,7 +38,6 @@ def test_a_stretched_curve_predicts_its_epochs_exactly(sign: float, maximize: bo
     model = CurveModel(DISTANCES, maximize)
     model.learn(0, curve(10, sign=sign, scale=scale), 10)
     prediction = model.predict(2, curve(40, seen=20, sign=sign, scale=scale), 20)
-    assert prediction is not None
     assert math.exp(prediction.log_epochs) == pytest.approx(40, rel=0.02)
 
 
@@ -70,8 +69,6 @@ def test_the_spread_is_wide_at_first_and_narrows_with_good_predictions() -> None
     for arm in (1, 2, 3):
         model.learn(arm, curve(30 + 10 * arm), 30 + 10 * arm)
     later = model.predict(1, curve(40), 16)
-    assert first is not None
-    assert later is not None
     assert first.sd == pytest.approx(float(np.interp(math.log(16 / 40), np.log(FRACTIONS), PRIOR_SD)), rel=0.02)
     assert later.sd < 0.8 * first.sd
 
@@ -91,7 +88,6 @@ def test_the_intervals_of_predictions_contain_the_epochs_as_often_as_they_say(sp
             warped = MetricCurve(epochs, tuple(0.9 * (each / total) ** power for each in epochs))
             for share in (0.15, 0.3, 0.6) if run > 4 else ():
                 prediction = model.predict(arm, warped, round(share * total))
-                assert prediction is not None
                 error = (math.log(total) - prediction.log_epochs) / prediction.sd
                 squares.append(error**2)
                 inside += abs(error) <= 1.645

@@ -229,7 +229,6 @@ class TestDrift:
     def test_one_distant_run_is_not_a_change_of_regime(self) -> None:
         policy = ThompsonSamplingPolicy()
         policy.decide(context([*converged(), run(70, 32, 30, 100), *(run(71 + i, 32, 10, 100) for i in range(5))]))
-        assert policy._cache._posterior is not None
         assert policy._cache._posterior.changes == 0
 
     def test_a_window_applies_to_all_arms_together(self) -> None:

@@ -77,7 +77,6 @@ def test_the_cheapest_size_that_comes_closest_becomes_the_habit_and_not_the_like
 
 def test_the_cheapest_of_equally_close_sizes_is_compared_at_the_same_level() -> None:
     closest = closest_arm(context_of(*ALL_TRIED), range(len(SIZES)))
-    assert closest is not None
     assert SIZES[closest.arm] == 64
     assert 0.91 < closest.threshold < 0.932
 
@@ -85,12 +84,10 @@ def test_the_cheapest_of_equally_close_sizes_is_compared_at_the_same_level() -> 
 def test_the_offered_threshold_of_a_loss_is_above_its_final_value() -> None:
     def of_loss(observation: Observation) -> Observation:
         curve = observation.curve
-        assert curve is not None
         return replace(observation, curve=MetricCurve(curve.epochs, tuple(1 - each for each in curve.metrics)))
 
     context = replace(context_of(*map(of_loss, ALL_TRIED)), target=RunTarget("loss", 0.01, maximize=False))
     closest = closest_arm(context, range(len(SIZES)))
-    assert closest is not None
     assert 0.068 < closest.threshold < 0.09
 
 
@@ -118,7 +115,6 @@ def test_the_offered_threshold_is_what_each_attempt_came_to(
     ]
     target = RunTarget("accuracy", 1e6 if maximize else 0.0, maximize=maximize)
     closest = closest_arm(replace(context_of(*runs), target=target), range(len(SIZES)))
-    assert closest is not None
     assert closest.threshold == threshold
 
 

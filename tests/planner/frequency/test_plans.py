@@ -68,7 +68,6 @@ def test_an_exact_plan_is_optimal(problem: Problem, share: float) -> None:
     deadline = fastest + share * (slowest - fastest)
     min_energy = min(effective for time, effective in plans if time <= deadline * (1 + 1e-12))
     found = exact_plan(problem, deadline)
-    assert found is not None
     assert found.time_seconds <= deadline * (1 + 1e-9)
     assert found.effective_joules == pytest.approx(min_energy, rel=1e-9, abs=1e-9)
     assert exact_plan(problem, fastest * 0.999) is None
@@ -79,7 +78,6 @@ def test_an_exact_plan_is_optimal(problem: Problem, share: float) -> None:
 def test_no_plan_is_better_than_the_exact_one(problem: Problem) -> None:
     for plan in plan_pipeline(problem, 8).plans:
         best = exact_plan(problem, plan.time_seconds)
-        assert best is not None
         assert best.effective_joules <= plan.effective_joules + 1e-9
 
 

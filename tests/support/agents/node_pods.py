@@ -67,8 +67,6 @@ class Pod:
     def ask(self, method: str, *arguments: Any, process: int = 0) -> tuple[int | None, str | None]:
         """The agent's answer to one of its processes: the number of entries, or the reason of the refusal."""
         program = self.processes[process]
-        assert program.stdin is not None
-        assert program.stdout is not None
         program.stdin.write(json.dumps([method, arguments]) + "\n")
         program.stdin.flush()
         count, reason = json.loads(program.stdout.readline())

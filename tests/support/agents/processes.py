@@ -29,7 +29,6 @@ def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subproc
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
 

@@ -102,8 +102,6 @@ class _Parent:
 
     def ask(self, request: dict[str, Any]) -> Any:
         """Its answer to a request."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with self._lock:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()

@@ -94,7 +94,6 @@ class Training:
         for epoch in range(1, epochs + 1):
             metric = target.threshold if epoch == epochs else target.threshold - 0.1
             answer = self.report(float(epoch), metric, finished=epoch == epochs)
-            assert answer is not None
             if answer.stop:
                 break
 

@@ -182,7 +182,6 @@ def _make_cluster(initdb: str, user: str | None, folder: Path) -> None:
 
 
 def _read_log(server: subprocess.Popen[str], log: list[str], ready: threading.Event) -> None:
-    assert server.stdout is not None
     for line in server.stdout:
         log.append(line)
         if "ready to accept connections" in line:

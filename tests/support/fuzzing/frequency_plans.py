@@ -70,7 +70,6 @@ class FrequencyPlanTarget:
         planned = SimulatedOperator()
         run_until_planned(planned, ranks_of(2))
         made = plan_object(planned.state, OWNER)
-        assert made is not None
         assert made.spec.archive is not None
         document: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(made.spec.archive)))
         few = document | {"points": document["points"][:2]}

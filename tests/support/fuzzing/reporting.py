@@ -229,14 +229,12 @@ class ReportingTarget:
     def _reset(self) -> None:
         self._pipelines.reset()
         stored = self._store.objects.get(RECURRENCE, KEY.namespace, self._name)
-        assert stored is not None
         wire, version = self._recurrence.to_wire(), stored.resource_version
         self._store.objects.replace(RECURRENCE, KEY.namespace, self._name, wire, expected_version=version)
         self._store.attempt_progress.delete(self._recurrence)
 
     def _read(self, name: str) -> TrainingAttempt:
         stored = self._store.objects.get(RECURRENCE, KEY.namespace, name)
-        assert stored is not None
         (attempt,) = self._store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])
         size = len(text_of(attempt.progress))
         if size > MAX_PROGRESS_BYTES:

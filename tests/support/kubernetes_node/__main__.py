@@ -122,7 +122,6 @@ def _start_in_background(gpus: int) -> About:
             text=True,
             start_new_session=True,
         )
-        assert supervisor.stdout is not None
         folder = supervisor.stdout.readline().strip()
         if not folder:
             supervisor.wait()

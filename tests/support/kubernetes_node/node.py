@@ -132,7 +132,6 @@ class Node:
         return plane | {server.name: server.pid for server in self._servers}
 
     def _tell(self) -> None:
-        assert self._plane is not None
         about = About(
             folder=str(self.folders.folder),
             kubeconfig=str(self._plane.admin_kubeconfig),

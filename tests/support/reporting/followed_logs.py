@@ -15,7 +15,6 @@ LOG = ContainerLog("team", "digits-0-abcde", "train", "uid/0")
 
 def recurrence() -> TrainingRecurrence:
     snapshot = ModelBackend(job(reporting={"source": "Logs"})).snapshot(KEY)
-    assert snapshot is not None
     decided = sample_decision(snapshot, snapshot.job.metadata.creation_timestamp)  # type: ignore[arg-type]
     assert decided is not None
     return decided

@@ -52,16 +52,13 @@ class MemoryProgressStore:
         self.put(progress)
 
     def put(self, progress: Progress) -> None:
-        assert self.recurrence is not None
         self.version += 1
         self.recurrence = self.recurrence.model_copy(update={"progress": progress})
 
     def end(self, result: Result) -> None:
-        assert self.recurrence is not None
         self.version += 1
         ended = self.recurrence.status.model_copy(update={"result": result})
         self.recurrence = self.recurrence.model_copy(update={"status": ended})
 
     def progress(self) -> Progress:
-        assert self.recurrence is not None
         return self.recurrence.progress

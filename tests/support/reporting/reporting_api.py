@@ -68,7 +68,6 @@ class Api:
 
     def read(self, name: str) -> TrainingAttempt:
         stored = self.store.objects.get(KIND, KEY.namespace, name)
-        assert stored is not None
         return self.store.attempt_progress.attempts([stored.read_as(TrainingRecurrence)])[0]
 
     def progress(self, name: str) -> Progress | None:

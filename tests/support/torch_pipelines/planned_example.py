@@ -159,8 +159,6 @@ class PlannedPipeline:
 def example_module(name: str) -> ModuleType:
     """A module of the example."""
     spec = importlib.util.spec_from_file_location(f"example_pipeline_{name}", EXAMPLE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -91,7 +91,6 @@ def test_a_monitor_killed_after_its_first_sampling_loses_nothing(tmp_path: Path)
     first.ledger_writer.write_if_due()
     assert first.ledger_writer.written_seconds == written, "later samplings are written seldom"
     # Like the kernel for a killed process: the lock is released, and nothing is written.
-    assert first.ledger_writer._file is not None
     first.ledger_writer._file.close()
     second = Monitor(tmp_path, 8.0)
     assert second.ledger_writer.ledger.id == first.ledger_writer.ledger.id
@@ -245,7 +244,6 @@ def test_a_monitor_killed_at_any_moment_loses_no_energy(
 
 def kill(ledger_writer: LedgerWriter) -> None:
     """Release the lock like the kernel for a killed process, without a write."""
-    assert ledger_writer._file is not None
     ledger_writer._file.close()
     ledger_writer._file = None
 

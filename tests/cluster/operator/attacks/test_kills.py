@@ -54,7 +54,6 @@ class Case:
         """Store the agent's report of the second attempt, after its pod has ended."""
         pod = training.pod["metadata"]
         recurrence = self.operator.cache.recurrences.get((self.key.namespace, attempt(self.key, 1)))
-        assert recurrence is not None
         assert recurrence.value.status.result is None, "it did not wait for its agent"
         energy = PodEnergy(
             job_uid=recurrence.value.spec.job_ref.uid,

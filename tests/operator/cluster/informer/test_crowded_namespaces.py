@@ -91,7 +91,6 @@ def test_a_job_beyond_its_namespaces_share_is_refused_with_a_remedy_until_there_
     assert 0 < held < 200
     first = ("team", f"job-{held}")
     refused = cache.jobs.refused(first)
-    assert refused is not None
     assert refused.problem.startswith("the objects of namespace team take 1.4 MiB of the operator's memory, expected")
     assert "at most 1.4 MiB; delete jobs that are no longer needed" in refused.problem
     assert not cache.has_room_for(first, refused)
@@ -114,7 +113,6 @@ def test_a_job_that_is_known_is_updated_although_its_namespace_has_no_room() -> 
     assert kind_of(cache, "RecurringTrainingJob").has_room(changed)
     assert put(cache, "RecurringTrainingJob", changed)
     cached = cache.jobs.get(("team", "job-0"))
-    assert cached is not None
     assert cached.value.spec.suspend
 
 

@@ -22,10 +22,8 @@ def test_a_job_that_became_too_large_keeps_its_last_good_spec_and_its_newest_sta
     assert cache.put_job(too_large)
     assert not cache.put_job(too_large), "it is known"
     cached, refused = cache.jobs.get(key), cache.jobs.refused(key)
-    assert cached is not None
     assert cached.value.spec.template.spec.value["template"]["spec"]["x"] == ""
     assert (cached.value.metadata.generation, cached.value.status.observed_generation) == (1, 1)
-    assert refused is not None
     assert refused.problem.startswith("spec.template: found 200")
     assert "expected at most 131072 bytes of JSON" in refused.problem
     assert cache.put_job(body("digits", 3))
@@ -39,8 +37,6 @@ def test_a_job_of_a_later_version_keeps_its_last_good_spec_unless_its_status_can
     later["spec"]["laterField"] = 1
     assert cache.put_job(later)
     cached, refused = cache.jobs.get(key), cache.jobs.refused(key)
-    assert cached is not None
-    assert refused is not None
     assert (cached.version, cached.value.status.observed_generation) == (2, 1)
     assert "(spec.laterField: Extra inputs are not permitted)" in refused.problem
     assert cache.put_job(body("digits", 3, laterField=1))
@@ -58,7 +54,6 @@ def test_the_templates_of_a_namespace_are_bounded_together() -> None:
     assert count <= held < count + 2
     late = ("team", f"job-{count + 1}")
     refused = cache.jobs.refused(late)
-    assert refused is not None
     assert "expected at most 8388608 bytes in all RecurringTrainingJobs of a namespace" in refused.problem
     assert not cache.has_room_for(late, refused)
     assert cache.put_job(body("other", 900, size=size, namespace="other")), "another namespace has room"

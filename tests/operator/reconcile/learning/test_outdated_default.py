@@ -155,7 +155,6 @@ def test_a_default_that_runs_again_on_other_data_says_nothing_of_the_recurrences
     assert shown.savings.since == 4
     assert [row.cost_saving_percent is None for row in rows_of(shown)] == [True] * (4 + again) + [False]
     last = rows_of(shown)[-1].cost_saving_percent
-    assert last is not None
     assert last.value == pytest.approx(50)
     assert {row.default_cost_joules for row in rows_of(shown)[:4]} == {None}
     assert "In all since run 4 (before, an epoch cost another amount), learning" in saving_sentence(shown)
@@ -198,7 +197,6 @@ def test_of_the_first_run_of_the_default_on_other_data_no_saving_is_stated(histo
     again = history(*attempts(record, [*sizes, 32, 64], [1.0] * 4 + [2.5] * 4))
     assert (again.savings.since, again.savings.outdated) == (4, False)
     last = rows_of(again)[-1].cost_saving_percent
-    assert last is not None
     assert last.value == pytest.approx(50)
 
 
