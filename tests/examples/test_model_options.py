@@ -39,8 +39,7 @@ def variables_of_job() -> dict[str, str]:
 def test_model_partition_and_degrees_of_the_job_s_spec_name_profile_folder_and_key() -> None:
     variables = variables_of_job()
     parameters = {name.lower(): value for name, value in RunEnvironment.read(variables).parameters.items()}
-    options = models.options_of(["--hidden-size", "48"], parameters)
-    found = models.experiment(options, 4)
+    found = models.experiment(models.options_of(["--hidden-size", "48"], parameters), 4)
     assert found.partition == (0, 5, 8, 11, 15)
     assert found.degrees == Degrees(data=1, pipeline=4)
     name = "torch+gpt3-small-hiddensize48+custom:0,5,8,11,15+dp1+pp4+tp1+mbs2"
@@ -78,8 +77,7 @@ def test_an_option_of_the_command_line_precedes_the_job_s_parameter() -> None:
 
 
 def test_another_partition_under_the_same_name_has_another_key() -> None:
-    options = models.options_of(["gpt3-small", "--partition-method", "measured"], {})
-    first = models.experiment(options, 2)
+    first = models.experiment(models.options_of(["gpt3-small", "--partition-method", "measured"], {}), 2)
     other = with_measured_costs(first, [1.0, *[0.0] * 13, 1.0], None)
     assert first.name(8) == other.name(8)
     assert first.key != other.key

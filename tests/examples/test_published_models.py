@@ -71,8 +71,7 @@ def test_a_wide_resnet_has_any_width(name: str) -> None:
     model = model_named(name)
     assert model.published_millions is None
     for method in ("uniform", "uniform_floor", "parameters", "flops", "measured"):
-        partition = partition_of(model, method, 4, None)
-        assert all(first < end for first, end in pairwise(partition))
+        assert all(first < end for first, end in pairwise(partition_of(model, method, 4, None)))
 
 
 @pytest.mark.parametrize(

@@ -280,8 +280,7 @@ def test_no_probe_without_a_threshold_that_is_crossed_before_the_target(
 ) -> None:
     training = Training(node)
     with running(node) as run:
-        probe = training.probe(run, trials_file=tmp_path / "trials.jsonl")
-        trained(training, run, metrics, probe)
+        trained(training, run, metrics, training.probe(run, trials_file=tmp_path / "trials.jsonl"))
     assert not (tmp_path / "trials.jsonl").exists()
 
 

@@ -59,8 +59,7 @@ def test_the_library_exports_exactly_the_listed_functions() -> None:
 def test_a_valid_call_succeeds(
     model: str, name: str, make_machine: MakeMachine, start_caller: Callable[[], FunctionCaller]
 ) -> None:
-    machine = make_machine(model=model, count=2)
-    machine.partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
+    make_machine(model=model, count=2).partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
     assert start_caller().call(name) == SUCCESS
 
 

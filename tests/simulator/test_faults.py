@@ -36,8 +36,7 @@ def codes_of(nvml: ModuleType, calls: int, *, gpu: int = 0) -> list[int]:
 def test_a_fault_affects_a_number_of_calls_from_the_first_one_on(
     first: int, count: int | None, expected: list[int], make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
-    machine = make_machine()
-    machine.inject_fault(ENERGY, code=LOST, first_call=first, count=count)
+    make_machine().inject_fault(ENERGY, code=LOST, first_call=first, count=count)
     assert codes_of(start_nvml(), 5) == expected
 
 

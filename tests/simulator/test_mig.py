@@ -59,8 +59,7 @@ def test_mig_devices_have_their_own_names_memory_and_ids_and_a_link_to_their_gpu
 
 
 def test_a_gpu_without_mig_devices_reports_none(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
-    machine = make_machine(model="A100", count=2)
-    machine.partition(0, 7)
+    make_machine(model="A100", count=2).partition(0, 7)
     nvml = start_nvml()
     gpu_handle = nvml.nvmlDeviceGetHandleByIndex(1)
     assert nvml.nvmlDeviceGetMigMode(gpu_handle) == [0, 0]

@@ -62,8 +62,7 @@ def test_rank_0_proposes_as_many_steps_as_a_window_needs() -> None:
 def test_a_proposal_has_whole_watts_that_may_be_held(limits: tuple[float, ...], proposed: tuple[int, ...]) -> None:
     rank = Rank(ScheduledProfiling(limits, times_steps=True))
     rank.steps(11)
-    proposal = rank.profiling.proposal(1)
-    assert proposal.limits_watts == proposed
+    assert rank.profiling.proposal(1).limits_watts == proposed
 
 
 @pytest.mark.parametrize(

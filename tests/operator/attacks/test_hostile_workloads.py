@@ -133,8 +133,7 @@ def test_a_workload_of_kueue_that_carries_a_label_alone_evicts_no_attempt() -> N
     queued = KueueWorkloads(ClusterApi(server), lambda: 0.0)
     child = body(("batch", "Job"), {}, labels={"kueue.x-k8s.io/queue-name": "team"}) | {"spec": {"suspend": True}}
     recurrence = TrainingRecurrence.from_wire(recurrence_object("digits-0", status={"startTime": START}))
-    state = queued.state(WorkloadState("digits-0", uid="uid"), child, recurrence)
-    assert not state.phase.ended
+    assert not queued.state(WorkloadState("digits-0", uid="uid"), child, recurrence).phase.ended
     server.owner = {"uid": "uid", "controller": True}
     evicted = KueueWorkloads(ClusterApi(server), lambda: 0.0).state(WorkloadState("d", uid="uid"), child, recurrence)
     assert evicted.phase.ended

@@ -94,8 +94,7 @@ def test_the_chain_of_controllers_decides_whether_a_pod_belongs_to_a_workload(
     )
     recurrence = TrainingRecurrence.from_wire(RECURRENCE)
     for _ in range(3):
-        state = access.state(JOB, recurrence)
-        assert [each.name for each in state.pods] == (["p"] if belongs else [])
+        assert [each.name for each in access.state(JOB, recurrence).pods] == (["p"] if belongs else [])
     # Also where there is none: its owner's uid never returns.
     assert server.job_requests <= 1
 
@@ -116,8 +115,7 @@ def test_a_pod_whose_owner_cannot_be_read_counts_for_no_attempt_and_stops_no_job
     for each in (inner, unknown, pod("own", "JobSet", NAME, "job-set-uid")):
         cache.put_pod(each)
     access = WorkloadAccess(api, cache, lambda: ClusterAddresses(report_url="http://operator"), lambda: 0.0)
-    state = access.state(JOB, TrainingRecurrence.from_wire(RECURRENCE))
-    assert [each.name for each in state.pods] == ["own"]
+    assert [each.name for each in access.state(JOB, TrainingRecurrence.from_wire(RECURRENCE)).pods] == ["own"]
     assert "Job team/digits-0-a cannot be read, so its pods count for no attempt: " in caplog.text
     assert "Job team/digits-0-b cannot be read" in caplog.text
 

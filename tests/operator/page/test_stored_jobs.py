@@ -16,8 +16,7 @@ KEY = JobKey(NAMESPACE, LONGEST)
 
 
 def version_of(jobs: StoredJobs, key: JobKey = KEY) -> str:
-    job = jobs.job(key)
-    return job.version
+    return jobs.job(key).version
 
 
 def test_the_versions_of_two_servers_differ_although_their_databases_have_the_same_counts(small: Store) -> None:

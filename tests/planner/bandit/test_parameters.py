@@ -219,8 +219,7 @@ def test_the_unit_of_a_linear_parameter_changes_no_decision() -> None:
 
 
 def test_the_grid_runs_each_configuration_once() -> None:
-    runs = SyntheticJob().runs(GridPolicy(beta=math.inf), 24)
-    assert len({chosen(decision) for decision, _ in runs}) == 18
+    assert len({chosen(decision) for decision, _ in SyntheticJob().runs(GridPolicy(beta=math.inf), 24)}) == 18
 
 
 def test_policy_zeus_refuses_several_candidates_and_keeps_single_ones() -> None:

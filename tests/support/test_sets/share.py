@@ -43,5 +43,4 @@ def share_of(
 
 def _place(group: str, commit: str) -> float:
     """A number from 0 to 1 that a commit and a group's name determine."""
-    digest = hashlib.sha256(f"{commit} {group}".encode()).digest()
-    return int.from_bytes(digest[:8]) / 2**64
+    return int.from_bytes(hashlib.sha256(f"{commit} {group}".encode()).digest()[:8]) / 2**64

@@ -30,8 +30,7 @@ def test_a_constant_hundred_watts_for_ten_seconds_is_a_thousand_joules() -> None
 @pytest.mark.parametrize("interval", [0.02, 0.1, 0.37, 1.0, 5.0])
 def test_the_counters_difference_is_the_energy_at_any_sampling_interval(interval: float) -> None:
     gpu = TrueGpu([(0.0, 100.0), (7.3, 650.0), (12.05, 80.0)])
-    account = account_of(gpu, times(20, interval, begin=3.0))
-    reported = account.to_wire()
+    reported = account_of(gpu, times(20, interval, begin=3.0)).to_wire()
     actual = (gpu.energy(3.0 + round(20 / interval) * interval) - gpu.energy(3.0)) * 1000
     assert abs(reported.energy_millijoules - actual) <= reported.uncertainty_millijoules + 100.0 * 100
     assert reported.source == "counter"
@@ -79,8 +78,7 @@ def test_a_counter_with_an_impossible_value_is_ignored(invalid_counter: int) -> 
 
 
 def test_the_estimate_over_a_long_gap_without_a_counter_is_fully_uncertain() -> None:
-    account = account_of(TrueGpu(), [0.0, 1.0, 101.0], counts=False)
-    reported = account.to_wire()
+    reported = account_of(TrueGpu(), [0.0, 1.0, 101.0], counts=False).to_wire()
     assert reported.energy_millijoules == 10_100_000
     assert reported.uncertainty_millijoules == 10_000_000
 

@@ -188,8 +188,7 @@ def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
     namespaces = (deep.namespace, key.namespace)
     assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == {deep, key}
     assert cache.jobs.get((key.namespace, key.name)) is not None
-    refused = cache.jobs.refused((deep.namespace, deep.name))
-    assert "it is nested more than 200 levels deep" in refused.problem
+    assert "it is nested more than 200 levels deep" in cache.jobs.refused((deep.namespace, deep.name)).problem
     assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == set(), "it is known"
 
 
