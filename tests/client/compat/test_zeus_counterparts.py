@@ -40,7 +40,6 @@ MODULES = (
 def public_names(module: str) -> set[str]:
     """The public classes and functions that a module of Zeus defines, without importing what it needs."""
     root = importlib.util.find_spec("zeus")
-    assert root.origin is not None
     path = Path(root.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     body = ast.parse(path.read_text()).body
     found = {each.name for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef)}

@@ -94,7 +94,6 @@ def test_ranks_register_switch_at_the_same_iteration_and_report(
     iterate_until(ranks, CLOCKS, server)
     assert ranks[0].applied == ranks[1].applied
     first = server.goal.first_iteration
-    assert first is not None
     assert ranks[0].applied == [()] * first + [CLOCKS] * (len(ranks[0].applied) - first)
     server.give(replace(PLAN, clocks_megahertz=(900,) * 4))
     iterate_until(ranks, (900,) * 4, server)

@@ -235,5 +235,4 @@ def test_a_planner_that_takes_too_long_is_ended_and_tried_again_later() -> None:
     frontier = planned_in_process(replace(REQUEST, profile_digest="d2"), now, max_seconds=0.001)
     assert frontier.problem == "the planner took more than 0.001 s for 2 instructions"
     assert frontier.profile_digest == "d2"
-    assert frontier.retry_at is not None
     assert frontier.retry_at > now

@@ -69,7 +69,6 @@ def test_runs_too_short_to_measure_their_epochs_count_as_what_they_cost(short_ep
     arm = arms_after(short_epochs)[32]
     assert arm.mean_cost_joules == pytest.approx(fmean(paid), rel=0.02)
     assert arm.low_cost_joules is not None
-    assert arm.high_cost_joules is not None
     assert sum(arm.low_cost_joules <= each <= arm.high_cost_joules for each in paid) == 6
     assert arm.high_cost_joules < 1.2 * max(paid)
 

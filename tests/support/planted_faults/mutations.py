@@ -81,8 +81,6 @@ class _Text:
 
     def place(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Where a node begins and ends, in bytes from the begin of the file."""
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
         return (
             self._starts[node.lineno - 1] + node.col_offset,
             self._starts[node.end_lineno - 1] + node.end_col_offset,

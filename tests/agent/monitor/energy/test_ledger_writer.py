@@ -67,7 +67,6 @@ def test_a_changed_assignment_is_written_soon_and_energy_alone_seldom(tmp_path: 
     monitor.run(4.0)
     assert [interval["pod"] for interval in json.loads((tmp_path / NAME).read_text())["ledger"]["intervals"]] == ["one"]
     first = monitor.ledger_writer.written_seconds
-    assert first is not None
     monitor.run(first + WRITE_SECONDS - 1.5)
     assert monitor.ledger_writer.written_seconds == first
     monitor.run(first + WRITE_SECONDS + 1.5)

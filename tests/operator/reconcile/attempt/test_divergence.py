@@ -195,7 +195,6 @@ def test_the_first_run_is_whole_and_later_ones_end_at_their_plateau_without_a_re
     second = train(backend, name)
     status = backend.recurrences[name].status
     assert status.result == "Plateaued"
-    assert second.epoch is not None
     assert second.epoch < EPOCHS / 2
     assert status.message.startswith(f"accuracy is at its plateau after {second.epoch} epochs: it is predicted to end")
     assert "and to reach 0.9 with a probability of 0.0" in status.message
