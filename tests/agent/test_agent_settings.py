@@ -117,8 +117,6 @@ def test_a_descriptor_that_is_not_open_is_refused_before_anything_starts(tmp_pat
     done = subprocess.run(
         [sys.executable, "-m", "wattloop_agent", *arguments], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "wattloop agent: --ready-descriptor: found 987, expected an open file descriptor\n",
-    )
+    assert done.returncode == 2
+    assert done.stderr == "wattloop agent: --ready-descriptor: found 987, expected an open file descriptor\n"
     assert list(tmp_path.iterdir()) == []

@@ -53,11 +53,8 @@ def test_the_jobs_of_a_database_are_listed_in_every_format(tmp_path: Path, capsy
     assert "31 % less (25 to 36)" in capsys.readouterr().out
     assert main([*command, "--format", "json"]) == 0
     first, _ = json.loads(capsys.readouterr().out)
-    assert (first["job"], first["saved_energy_joules"], first["high_saved_energy_joules"]) == (
-        "job-0000",
-        1200.5,
-        1600.75,
-    )
+    assert (first["job"], first["saved_energy_joules"]) == ("job-0000", 1200.5)
+    assert first["high_saved_energy_joules"] == 1600.75
     assert main([*command, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["job"], row["outcome"]) for row in rows] == [("job-0000", "reached"), ("job-0001", "reached")]

@@ -95,11 +95,8 @@ def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store)
     (running,) = job["running"]
     assert running["final_metric"] == {"value": 0.96, "low": 0.94, "high": 0.97}
     # Half of 500 J and 2 s of 300 W, of 4,000 J for 4 epochs of it.
-    assert (running["energy_joules"], running["time_seconds"], round(running["limit_percent"], 6)) == (
-        500.0,
-        2.0,
-        13.75,
-    )
+    assert (running["energy_joules"], running["time_seconds"]) == (500.0, 2.0)
+    assert round(running["limit_percent"], 6) == 13.75
     assert running["limit_epochs"] == pytest.approx(4 * 4000 / 550)
     assert job["last_decision"]["reason"] == "a trial of 64"
     following = job["next_decision"]
@@ -158,12 +155,8 @@ def test_the_view_of_the_gpus_has_the_power_the_limits_and_who_holds_them(served
     assert (node["node"], node["gpus"], node["limit_watts"], node["partial_attempts"]) == ("this machine", 1, 200.0, 0)
     assert (node["mean_power_watts"], node["recent_power_watts"]) == (250.0, 180.5)
     (line,) = view["gpus"]
-    assert (line["gpu"], line["attempt"], line["mean_power_watts"], line["limit_watts"]) == (
-        "GPU-0",
-        RUNNING,
-        250.0,
-        200,
-    )
+    assert (line["gpu"], line["attempt"], line["mean_power_watts"]) == ("GPU-0", RUNNING, 250.0)
+    assert line["limit_watts"] == 200
     html = CLIENT.get(f"{url}/cluster").text
     for text in (
         "GPU-0",

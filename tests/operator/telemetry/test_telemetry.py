@@ -159,11 +159,8 @@ def test_a_json_line_has_time_level_and_message(capsys: pytest.CaptureFixture[st
     logging.getLogger("wattloop_operator.test").info("team/digits: %s", "started")
     logging.getLogger("wattloop_operator.test").debug("unseen")
     (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
-    assert (line["level"], line["logger"], line["message"]) == (
-        "INFO",
-        "wattloop_operator.test",
-        "team/digits: started",
-    )
+    assert (line["level"], line["logger"]) == ("INFO", "wattloop_operator.test")
+    assert line["message"] == "team/digits: started"
     assert line["time"].startswith("20")
 
 

@@ -55,11 +55,8 @@ def test_a_late_final_report_updates_usage_cost_and_totals(backend: ModelBackend
     assert total_joules(backend) == 1000
     report_later(backend, unreported, pod_energy())
     after = status_of(backend, unreported)
-    assert (after.usage.energy_source, after.usage.gpu_energy_joules, after.usage.uncertainty_joules) == (
-        EnergySource.AGENT,
-        1200,
-        3,
-    )
+    assert (after.usage.energy_source, after.usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
+    assert after.usage.uncertainty_joules == 3
     assert after.cost_joules is not None
     assert after.cost_joules == 0.5 * 1200 + 0.5 * 400 * 12
     assert total_joules(backend) == 1200
@@ -72,11 +69,8 @@ def test_a_late_report_keeps_outcome_and_observation(backend: ModelBackend, unre
     arms = backend.job.status.arms
     report_later(backend, unreported, pod_energy())
     after = status_of(backend, unreported)
-    assert (after.result, after.completion_time, after.message) == (
-        before.result,
-        before.completion_time,
-        before.message,
-    )
+    assert (after.result, after.completion_time) == (before.result, before.completion_time)
+    assert after.message == before.message
     assert after.usage != before.usage
     assert backend.records == records
     assert backend.job.status.arms == arms

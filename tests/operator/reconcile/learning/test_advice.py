@@ -183,11 +183,8 @@ def test_the_default_costs_the_same_in_the_arms_the_savings_and_the_advice() -> 
     status = backend.job.status
     (arm,) = (each for each in status.arms if each.batch_size == 64)
     default = backend.savings["DefaultCost"]
-    assert (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules) == (
-        default.low,
-        default.value,
-        default.high,
-    )
+    assert (arm.low_cost_joules, arm.mean_cost_joules) == (default.low, default.value)
+    assert arm.high_cost_joules == default.high
     assert float(arm.low_cost_joules or 0) < 10_000 < float(arm.high_cost_joules or 0)
 
 
