@@ -56,7 +56,6 @@ class ReviewedCluster:
             each["metadata"]["resourceVersion"] = "1"
 
     def __call__(self, request: Request) -> dict[str, Any]:
-        """See `Transport`."""
         if request.path in self.reviews:
             self.reviews[request.path] += 1
             time.sleep(self.review_seconds)

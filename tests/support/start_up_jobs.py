@@ -73,7 +73,6 @@ class Job:
 
     @classmethod
     def of(cls, seed: int) -> Job:
-        """The job of a seed."""
         numbers = random.Random(f"job {seed}")
         kinds = list(Kind)
         octave = {size: math.log2(size / DEFAULT) for size in SIZES}

@@ -30,7 +30,6 @@ class CallerProcess:
         return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[19])
 
     def kill(self) -> None:
-        """kill -9."""
         os.kill(self.pid, signal.SIGKILL)
         self.control.close()
 

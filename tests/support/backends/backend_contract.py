@@ -71,7 +71,6 @@ class BackendHarness:
         return action
 
     def record(self, recurrence: TrainingAttempt, **changes: object) -> ObservationRecord:
-        """A record of it."""
         job = self.snapshot.job.metadata
         values = {
             "job_uid": job.uid,

@@ -128,7 +128,6 @@ class ModelBackend:
         return reconcile(self, KEY, self.clock)
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
-        """See `Backend`."""
         assert key == KEY
         return Snapshot(
             job=self.job,

@@ -68,7 +68,6 @@ class MemoryCgroup:
         return int((self._folder / self._version.peak).read_text(encoding="ascii"))
 
     def process_ids(self) -> list[int]:
-        """Its processes."""
         return [int(line) for line in (self._folder / "cgroup.procs").read_text(encoding="ascii").split()]
 
     def remove(self) -> None:

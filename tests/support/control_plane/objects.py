@@ -36,7 +36,6 @@ def get_object(cluster: DynamicClient, kind: Kind, namespace: str, name: str) ->
 
 
 def list_objects(cluster: DynamicClient, kind: Kind, namespace: str, label_selector: str) -> list[Object]:
-    """The objects of a kind with these labels."""
     listed = _resource(cluster, kind).get(namespace=namespace, label_selector=label_selector).to_dict()
     found: list[Object] = listed["items"]
     return found

@@ -46,7 +46,6 @@ class PostgreSqlServer:
         os.kill(self.process_id, signal.SIGKILL)
 
     def url(self, database: str, user: str = "wattloop", password: str = PASSWORD) -> str:
-        """The URL of one of its databases."""
         return f"postgresql://{user}:{password}@/{database}?host={self.folder}"
 
     def new_database(self, settings: str = "") -> str:

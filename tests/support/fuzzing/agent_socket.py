@@ -139,7 +139,6 @@ class SocketTarget:
         return [line + b"\n" for line in lines] + [b"\n".join(lines[:16]) + b"\n", b"\n".join(bad) + b"\n"]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         self._loop.run_until_complete(self._conversation(data))
         self._check_gpus()
@@ -147,7 +146,6 @@ class SocketTarget:
         self._log.check()
 
     def close(self) -> None:
-        """See `Target`."""
         self._loop.run_until_complete(self._stack.aclose())
         self._loop.close()
 
@@ -249,14 +247,12 @@ class _NamedCallers:
         }
 
     def peer(self, connection: socket.socket) -> _NamedPeer:
-        """See `Callers`."""
         name = bytes(connection.getpeername()).decode().split("/")[-2]
         if name not in self._callers:
             raise RequestError(Reason.NOT_PERMITTED, f"there is no caller {name}")
         return _NamedPeer(self._callers[name])
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
-        """See `Owners`."""
         return owner in self._callers
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:

@@ -29,7 +29,6 @@ ENGINES = ("coverage", "mutations")
 
 
 def open_target(name: str) -> Target:
-    """Open a target by name."""
     module, form = TARGETS[name]
     target: Target = getattr(importlib.import_module(module), form)()
     return target

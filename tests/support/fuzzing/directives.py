@@ -96,7 +96,6 @@ class DirectiveTarget:
         ]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         rank = _Rank()
         exchange = PlanExchange(_Answers(data.split(SEPARATOR)[:MAX_ANSWERS]), rank, jitter=lambda: 1.0)
@@ -112,7 +111,6 @@ class DirectiveTarget:
                 raise DefectError(f"the log has: {message[:MAX_WARNING_CHARACTERS]}")
 
     def close(self) -> None:
-        """See `Target`."""
         self._log.__exit__(None, None, None)
 
 
@@ -178,7 +176,6 @@ class _ApiOfResponse(OperatorApi):
         return self
 
     def open(self, request: Any, timeout: float) -> io.BytesIO:
-        """See `urllib.request.OpenerDirector`."""
         if not self.response.startswith(STATUS):
             return io.BytesIO(self.response)
         head, _, body = self.response.partition(b"\n")

@@ -94,14 +94,12 @@ class FrequencyPlanTarget:
         ]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         for plan in _plans(data):
             self._check_plan(plan)
         self._log.check()
 
     def close(self) -> None:
-        """See `Target`."""
         self._log.__exit__(None, None, None)
 
     def _check_plan(self, plan: FrequencyPlan) -> None:

@@ -20,7 +20,6 @@ class DefectLog(logging.Handler):
         self.setFormatter(FORMATTER)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         self._messages.append((record.levelno, self.format(record)))
 
     def clear(self) -> None:

@@ -39,7 +39,6 @@ class ManifestTarget:
         return [path.read_bytes() for path in corpus] + [text.encode() for text in texts]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         result = check_bytes(SOURCE, data, workloads=True)
         for problem in result.problems:
             line = str(problem)

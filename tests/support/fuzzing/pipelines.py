@@ -186,17 +186,14 @@ class RecordingStore:
     def change(
         self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
     ) -> StoredPipeline:
-        """See `Pipelines`."""
         changed = self._pipelines.change(new, known, merge, decide, now)
         self.newest[new.key] = changed.state
         return changed
 
     def delete_old(self, now: datetime) -> int:
-        """See `Pipelines`."""
         return self._pipelines.delete_old(now)
 
     def waiting(self, now: datetime) -> list[WaitingPipeline]:
-        """See `Pipelines`."""
         return self._pipelines.waiting(now)
 
 
@@ -227,7 +224,6 @@ class ObservedPlanner(PipelinePlanner):
         self._is_idle = threading.Event()
 
     def plan_next(self) -> bool:
-        """See `PipelinePlanner`."""
         self._is_idle.clear()
         try:
             return super().plan_next()

@@ -95,7 +95,6 @@ class PlanFileTarget:
         return [text.encode() for text in texts]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         kind = next((each for each in (PROFILE, GRAPH) if data.startswith(each)), b"")
         self._file.write_bytes(data.removeprefix(kind))
         with warnings.catch_warnings():
@@ -108,7 +107,6 @@ class PlanFileTarget:
                 self._check_plan(data)
 
     def close(self) -> None:
-        """See `Target`."""
         self._stack.close()
 
     def _check_plan(self, data: bytes) -> None:

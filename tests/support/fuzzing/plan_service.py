@@ -136,11 +136,9 @@ class PlanServiceTarget:
         return [text.encode() for text in texts]
 
     def random_step(self, rng: random.Random) -> bytes:
-        """See `SteppedTarget`."""
         return random_step(rng)
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         # Time passes, so that caches expire however long the run takes.
         self._seconds += SECONDS_PER_INPUT
@@ -169,7 +167,6 @@ class PlanServiceTarget:
         self._log.check()
 
     def close(self) -> None:
-        """See `Target`."""
         self._planner_may_run.set()
         self._running.close()
         self._loop.close()

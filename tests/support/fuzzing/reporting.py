@@ -196,7 +196,6 @@ class ReportingTarget:
         ]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         # Time passes, so that caches and rate limits expire however long the run takes.
         self._seconds += SECONDS_PER_INPUT
@@ -218,7 +217,6 @@ class ReportingTarget:
         self._pipelines.check_other()
 
     def close(self) -> None:
-        """See `Target`."""
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         self._stack.close()

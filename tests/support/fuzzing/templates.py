@@ -87,7 +87,6 @@ class TemplateTarget:
         return [text.encode() for text in texts]
 
     def check(self, data: bytes) -> None:
-        """See `Target`."""
         self._log.clear()
         try:
             text = json.dumps(json.loads(data), separators=(",", ":")).encode()
@@ -104,7 +103,6 @@ class TemplateTarget:
         self._log.check()
 
     def close(self) -> None:
-        """See `Target`."""
         self._log.__exit__(None, None, None)
 
     def _check_manifest(self, data: bytes) -> None:

@@ -16,7 +16,6 @@ CAUSE_NAMED_WITHIN_SECONDS = 60.0
 
 
 def attempt_of(recurrences: list[Object], job: str, index: int, attempt: int) -> Object | None:
-    """The attempt, where it is there."""
     wanted = (job, index, attempt)
     for each in recurrences:
         spec = each["spec"]

@@ -44,14 +44,12 @@ class Measured:
         self.planned = self.withdrawn = self.cycles = 0
 
     def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
-        """See `Observer`."""
         if self._measures_profile:
             return self._meter.profiling_clock(directive, iteration)
         self._clocks = directive.clocks_megahertz
         return None
 
     def iteration_done(self, record: IterationRecord) -> None:
-        """See `Observer`."""
         directive = record.directive
         self.planned += directive.mode == PLAN
         self.withdrawn += directive.mode == FREE and directive.reason.startswith(WITHDRAWN)
@@ -71,7 +69,6 @@ class Measured:
         self._meter.iteration_done(record)
 
     def measured(self, report: RankReport) -> RankReport:
-        """See `Observer`."""
         found = self._meter.measured(report)
         if not self._clocks:
             return found
@@ -81,7 +78,6 @@ class Measured:
         return replace(found, blocking_watts=MODEL.waiting_watts, measurements=rows, profiled=True)
 
     def close(self) -> None:
-        """See `Observer`."""
         self._meter.close()
 
     def is_over(self, until: str) -> bool:

@@ -60,7 +60,6 @@ def measurements(
 
 
 def context_of(job: int) -> PipelineState:
-    """The pipeline of a job."""
     return PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", f"job-{job}-0-0", 64)
 
 

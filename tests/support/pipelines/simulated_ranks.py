@@ -150,7 +150,6 @@ class SimulatedOperator:
         return directive_for(self.state, rank.registration.rank, rank.registration.process, self.now)
 
     def receive(self, rank: SimulatedRank, report: RankReport) -> Directive:
-        """Receive a report."""
         self._decide(with_report(self.state, rank.registration.rank, report, self.now))
         return directive_for(self.state, rank.registration.rank, report.process, self.now)
 

@@ -7,7 +7,6 @@ from wattloop_operator.workloads.injection import AUDIENCE
 
 
 def json_web_token(name: str, audience: object = AUDIENCE) -> str:
-    """The token of a name."""
     header, claims = {"alg": "RS256"}, {"aud": [audience] if isinstance(audience, str) else audience, "sub": name}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, claims)]
     return ".".join([*parts, "c2lnbmF0dXJl"])

@@ -157,7 +157,6 @@ class PlannedPipeline:
 
 
 def example_module(name: str) -> ModuleType:
-    """A module of the example."""
     spec = importlib.util.spec_from_file_location(f"example_pipeline_{name}", EXAMPLE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -54,14 +54,12 @@ class SimulatorMeter:
         self._comparison: PlanComparison | None = None
 
     def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
-        """See `Observer`."""
         profiling = Profiling(directive)
         with self._lock:
             self._profiling, self._profiled = profiling, profiling.is_finished(iteration)
         return profiling.clock(iteration)
 
     def iteration_done(self, record: IterationRecord) -> None:
-        """See `Observer`."""
         joules = self._machine.describe_gpu(self._gpu).energy_microjoules / 1e6
         with self._lock:
             self._ends.append((record.end_seconds, joules))
@@ -113,7 +111,6 @@ class SimulatorMeter:
             )
 
     def measured(self, report: RankReport) -> RankReport:
-        """See `Observer`."""
         with self._lock:
             count, seconds, joules = self._totals
             if self._comparison is not None:
