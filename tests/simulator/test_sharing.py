@@ -37,7 +37,6 @@ class Child(subprocess.Popen[str]):
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.stdout is not None
         assert self.stdout.readline().strip() in {"locked", "working", "full"}
 
     def __exit__(self, *_: object) -> None:

@@ -158,7 +158,6 @@ def test_what_is_left_is_measured_from_the_second_iteration_on(tmp_path: Path) -
     path = tmp_path / "profile.csv"
     is_written, measure = begun(ClockProfile(path, 2, iterations=5))
     assert is_written
-    assert measure is not None
     assert (measure.clocks_megahertz, measure.first_iteration) == ((1500, 900), 1)
     for rank in (0, 1):
         store(path, rank, *measured(rank, 1500), *measured(rank, 900))
@@ -168,7 +167,6 @@ def test_what_is_left_is_measured_from_the_second_iteration_on(tmp_path: Path) -
 def test_no_clock_below_the_lowest_one_is_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     _, measure = begun(ClockProfile(path, 2, lowest_clock=1000))
-    assert measure is not None
     assert measure.clocks_megahertz == (1500, 1200)
     assert begun(ClockProfile(path, lowest_clock=2000)) == NOTHING
     expected = "no profile: lowest_clock: found 2000 MHz, expected at most 1500 MHz, the highest clock"
