@@ -157,10 +157,7 @@ class InstructionScope:
         self._ignore()
 
     def begin(
-        self,
-        requests: Sequence[bytes | None],
-        send: Callable[[bytes], None],
-        synchronize: Callable[[], None] | None,
+        self, requests: Sequence[bytes | None], send: Callable[[bytes], None], synchronize: Callable[[], None] | None
     ) -> None:
         """Begin an iteration.
 

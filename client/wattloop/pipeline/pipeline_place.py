@@ -94,15 +94,7 @@ def pipeline_place(
     number = default if rank is None else rank
     require_integer("rank", number, 0, ranks - 1)
     return PipelinePlace(
-        own,
-        stages,
-        place_in_pipeline,
-        pipelines,
-        data_rank,
-        data_parallel,
-        tensor_rank,
-        tensor_parallel,
-        number,
+        own, stages, place_in_pipeline, pipelines, data_rank, data_parallel, tensor_rank, tensor_parallel, number
     )
 
 

@@ -8,12 +8,7 @@ from pathlib import Path
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.csv_table import Row, read_table, write_csv_table
-from wattloop.pipeline.clock_profiling import (
-    CLOCKS_OF_BLOCKING_POWER,
-    ClockResult,
-    Profiling,
-    clocks_left,
-)
+from wattloop.pipeline.clock_profiling import CLOCKS_OF_BLOCKING_POWER, ClockResult, Profiling, clocks_left
 from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
 from wattloop.pipeline.standard_errors import RegressionEstimate
 

@@ -137,10 +137,7 @@ class PipelineCommits:
     """
 
     def __init__(
-        self,
-        store: Pipelines,
-        utc_now: Callable[[], datetime],
-        clock: Callable[[], float] = time.monotonic,
+        self, store: Pipelines, utc_now: Callable[[], datetime], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._utc_now = utc_now
@@ -259,10 +256,7 @@ class PipelineCommits:
 
 
 def _merged(
-    state: PipelineState,
-    group: Sequence[_Waiting],
-    now: datetime,
-    rejected: dict[int, RegistrationConflictError],
+    state: PipelineState, group: Sequence[_Waiting], now: datetime, rejected: dict[int, RegistrationConflictError]
 ) -> PipelineState:
     registrar = Registrar(state, now)
     for place, waiting in enumerate(group):

@@ -59,10 +59,7 @@ class LimitBaseline(MeasuredRuns):
     """
 
     def __init__(
-        self,
-        method: str = GLOBAL,
-        limits: int | Sequence[int] = DEFAULT_STEP_WATTS,
-        **options: Unpack[RunOptions],
+        self, method: str = GLOBAL, limits: int | Sequence[int] = DEFAULT_STEP_WATTS, **options: Unpack[RunOptions]
     ) -> None:
         if method not in SCHEDULERS:
             raise UsageError(f"baseline: found {method!r:.40}, expected one of {', '.join(SCHEDULERS)}")

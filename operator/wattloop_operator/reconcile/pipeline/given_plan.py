@@ -8,12 +8,7 @@ from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
 from wattloop.wire.message_fields import MessageError
 from wattloop_operator.api.frequency_plan import PlannedOperation, decode_archive
-from wattloop_operator.reconcile.pipeline.pipeline_state import (
-    FrontierPoint,
-    GivenPlan,
-    PipelineFrontier,
-    max_points,
-)
+from wattloop_operator.reconcile.pipeline.pipeline_state import FrontierPoint, GivenPlan, PipelineFrontier, max_points
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import first_difference
 from wattloop_planner.frequency.files.archive import PlanArchive

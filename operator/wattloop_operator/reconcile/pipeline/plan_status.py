@@ -62,8 +62,7 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
     """
     before = plan.status
     status = FrequencyPlanStatus(
-        conditions=tuple(_conditions(state, before.conditions, ended=ended, now=now)),
-        recurrence=state.name,
+        conditions=tuple(_conditions(state, before.conditions, ended=ended, now=now)), recurrence=state.name
     )
     if before.recurrence == state.name and (ended or running_point(state) is None):
         kept = {name: getattr(before, name) for name in OF_CHOSEN}
