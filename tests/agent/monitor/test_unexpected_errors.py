@@ -86,14 +86,16 @@ class InvalidFirstAnswer:
     async def _answer(self, theirs: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
         calls = 0
-        while await reader.readline():
-            result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if calls else {}
-            writer.write(json.dumps({"result": result}).encode() + b"\n")
-            calls += 1
-            if calls == 3:
-                self.recovered.set()
-        writer.close()
-        await writer.wait_closed()
+        # The end may cut a request off.
+        with contextlib.suppress(ConnectionError):
+            while await reader.readline():
+                result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if calls else {}
+                writer.write(json.dumps({"result": result}).encode() + b"\n")
+                calls += 1
+                if calls == 3:
+                    self.recovered.set()
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_owner_checks_continue_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
