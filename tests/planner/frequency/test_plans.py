@@ -127,6 +127,13 @@ def test_no_plan_of_40_takes_more_energy_than_lowtime_in_the_same_time(name: str
     assert compared >= 35
 
 
+@pytest.mark.parametrize(("name", "mean", "max_gap"), [("gpt3", 0.0008, 0.0016), ("bloom", 0.0014, 0.005)])
+def test_plans_far_from_the_bound_are_not_selected(name: str, mean: float, max_gap: float) -> None:
+    gaps = plan_pipeline(measured_problem(name, 12)).gaps
+    assert gaps.mean() <= mean
+    assert gaps.max() <= max_gap
+
+
 def test_all_plans_are_at_most_one_per_breakpoint() -> None:
     planning = plan_pipeline(measured_problem("gpt3", 4), None)
     assert 0.9 * len(planning.frontier.times_seconds) <= len(planning.plans) <= len(planning.frontier.times_seconds)
