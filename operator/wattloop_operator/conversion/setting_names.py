@@ -109,8 +109,10 @@ def unread_settings(container: dict[str, Any]) -> list[UnreadSetting]:
     variables = {str(each.get("name")): each for each in listed}
     words = [word for key in ("command", "args") for word in _strings(container.get(key))]
     texts = [*words, *_strings([each.get("value") for each in listed])]
+    values = {name: each.get("value") for name, each in variables.items()}
+    of_variables = [(name, text) for name, text in values.items() if isinstance(text, str) and _ONE_WORD.match(text)]
     found: list[UnreadSetting] = []
-    for name, value in (*_named_values(words, texts), *_variables(variables)):
+    for name, value in (*_named_values(words, texts), *of_variables):
         setting = setting_of(name)
         if setting is not None and not ONE_NUMBER.match(value):
             found.append(_unread(setting, name, value, variables, texts))
@@ -139,13 +141,6 @@ def _named_values(words: list[str], texts: list[str]) -> Iterator[tuple[str, str
             # Without what ends it in JSON.
             value = each["value"].rstrip(",")
             yield each["name"], value if "{" in value else value.rstrip("}]" if "[" not in value else "}")
-
-
-def _variables(variables: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    for name, each in variables.items():
-        value = each.get("value")
-        if isinstance(value, str) and _ONE_WORD.match(value):
-            yield name, value
 
 
 def _unread(

@@ -16,21 +16,13 @@ MAX_CHARACTERS = 1024
 class PipelineResult:
     """The frequency plan of an attempt's pipeline at its end.
 
-    Times and energies are of an iteration of one pipeline. None: not known.
+    Times and energies are of an iteration of one pipeline. Savings and slowdowns are those measured against free
+    clocks, with their standard errors in points of percent, and those planned against maximum clocks. A saving is
+    negative if the plan takes more energy, a slowdown if it is faster. None: not known.
 
     Attributes:
-        mode: What the ranks did at the end: Free, Profile or Plan.
+        mode: What the ranks did at the end.
         plan: Name of the FrequencyPlan; empty if there is none.
-        planned_seconds: Planned time of an iteration.
-        planned_joules: Planned energy of an iteration.
-        realised_seconds: Realised time of an iteration.
-        realised_joules: Realised energy of an iteration.
-        saving_percent: Energy saved by measurement against free clocks; negative if the plan takes more.
-        slowdown_percent: Time lost likewise; negative if the plan is faster.
-        saving_error_percent: Standard error of the saving, in points of percent.
-        slowdown_error_percent: Standard error of the slowdown, in points of percent.
-        planned_saving_percent: Planned saving against maximum clocks.
-        planned_slowdown_percent: Planned slowdown against maximum clocks.
 
     Raises:
         ValueError: A value is invalid.

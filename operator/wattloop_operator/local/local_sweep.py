@@ -128,6 +128,9 @@ class SweepRow:
     energy_origin: str | None
 
 
+COLUMNS = [column.name for column in fields(SweepRow)]
+
+
 def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
     """The rows of all points that have been run, ordered by point, the ones without a limit first.
 
@@ -137,27 +140,14 @@ def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
     for record, row in zip(history.records, rows_of(history), strict=True):
         point = GridPoint.of_slot(record.slot)
         if point is not None and record.result not in REPEATED_RESULTS:
-            found[point] = SweepRow(
-                point.batch_size,
-                point.power_limit_watts,
-                point.repeat,
-                row.epochs,
-                row.outcome,
-                row.energy_joules,
-                row.time_seconds,
-                row.cost_joules,
-                row.energy_origin,
-            )
-    return tuple(
-        found[point]
-        for point in sorted(found, key=lambda each: (each.batch_size, each.power_limit_watts or 0, each.repeat))
-    )
+            values = {name: getattr(row, name) for name in COLUMNS if name not in vars(point)}
+            found[point] = SweepRow(**vars(point), **values)
+    return tuple(sorted(found.values(), key=lambda row: (row.batch_size, row.power_limit_watts or 0, row.repeat)))
 
 
 def write_sweep_csv(stream: IO[str], rows: Iterable[SweepRow]) -> None:
     """Write the rows as CSV: a header, numbers with ten significant digits, empty cells for missing values."""
-    columns = [column.name for column in fields(SweepRow)]
-    write_csv_table(stream, columns, ([cell_text(cell) for cell in astuple(row)] for row in rows))
+    write_csv_table(stream, COLUMNS, ([cell_text(cell) for cell in astuple(row)] for row in rows))
 
 
 def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) -> Table:

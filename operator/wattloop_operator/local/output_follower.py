@@ -14,7 +14,6 @@ from pathlib import Path
 
 from wattloop.errors import OperationError
 from wattloop.gpus.process_gpus import given_to_process
-from wattloop.power.windows import Totals
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.threads import TaskThread
 from wattloop.wire.training_messages import LimitMeasurement
@@ -278,7 +277,9 @@ class OutputLimits:
         self._is_deferred = has_changed and is_last
         if has_changed and not is_last:
             self._hold_next(limits)
-            limits.limit_set(_seconds_between(totals, self._gpus.totals()))
+            now = self._gpus.totals()
+            # Without a reading, any time may have passed.
+            limits.limit_set(math.inf if now is None else now.time_seconds - totals.time_seconds)
 
     def _hold_next(self, limits: LimitsByEpoch) -> None:
         if not limits.finished:
@@ -291,8 +292,3 @@ class OutputLimits:
     def _is_measuring(self) -> bool:
         # `hold` has logged why a limit is refused.
         return self._limits is not None and not self._limits.finished and not self._gpus.refusal
-
-
-def _seconds_between(one: Totals, other: Totals | None) -> float:
-    # Without a reading, any time may have passed.
-    return math.inf if other is None else other.time_seconds - one.time_seconds
