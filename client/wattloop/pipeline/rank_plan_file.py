@@ -28,8 +28,8 @@ GPU_PRODUCT = re.compile(rf"^# {PRODUCT_COMMENT}([ -~]{{1,{MAX_PRODUCT_CHARACTER
 FORM = "a list with one list per stage"
 LITERALS = "lists of numbers, of pairs of a text and a number, or of these with a dict of texts"
 # What Python writes in another way than JSON: comments, texts in single quotes, tuples, names.
-TOKEN = re.compile(r"""\#[^\n]*|'[^'\\\n]*'|"[^"\\\n]*"|[()]|\b(?:True|False|None)\b""")
-IN_JSON = {"(": "[", ")": "]", "True": "true", "False": "false", "None": "null"}
+TOKEN = re.compile(r"""\#[^\n]*|'[^'\\\n]*'|"[^"\\\n]*"|[()\[\]]|\b(?:True|False|None)\b""")
+IN_JSON = {"(": "[", ")": "]", "[": "[", "]": "]", "True": "true", "False": "false", "None": "null"}
 LAST_COMMA = re.compile(r'"[^"]*"|,(?=\s*[\]}])')
 # Of a plan of 600,000 operations with names; each takes 60 bytes while it is replaced.
 MAX_TOKENS = 4_000_000
@@ -115,7 +115,8 @@ def parse_literal(text: str, source: str) -> object:
     if sum(map(text.count, "'\"(#")) > MAX_TOKENS:
         raise InputError(source, "too many values", LITERALS)
     # Nearly all tokens keep their lengths, so the places of errors are those in the text.
-    as_json = LAST_COMMA.sub(lambda found: found[0] if found[0] != "," else " ", TOKEN.sub(_in_json, text))
+    tokens = _Tokens(text, source)
+    as_json = LAST_COMMA.sub(lambda found: found[0] if found[0] != "," else " ", TOKEN.sub(tokens.in_json, text))
     if memory_bytes(as_json.encode()) > MAX_JSON_BYTES:
         raise InputError(source, "too many values", LITERALS)
     try:
@@ -129,13 +130,28 @@ def parse_literal(text: str, source: str) -> object:
     return value
 
 
-def _in_json(found: re.Match[str]) -> str:
-    token = found[0]
-    if token.startswith("#"):
-        return " " * len(token)
-    if token[0] in "'\"":
-        return '"' + token[1:-1].replace('"', r"\u0022") + '"'
-    return IN_JSON[token]
+class _Tokens:
+    """The tokens of a text in JSON, in which a tuple ends as a list does."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._text = text
+        self._source = source
+        self._ends: list[str] = []
+
+    def in_json(self, found: re.Match[str]) -> str:
+        """A token in JSON."""
+        part = found[0]
+        if part.startswith("#"):
+            return " " * len(part)
+        if part[0] in "'\"":
+            return '"' + part[1:-1].replace('"', r"\u0022") + '"'
+        if part in "([":
+            self._ends.append(")" if part == "(" else "]")
+        elif part in ")]" and self._ends and (end := self._ends.pop()) != part:
+            begin = self._text.rfind("\n", 0, found.start()) + 1
+            line, column = self._text.count("\n", 0, begin) + 1, found.start() - begin + 1
+            raise InputError(self._source, repr(part), repr(end), line, column)
+        return IN_JSON[part]
 
 
 def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:
