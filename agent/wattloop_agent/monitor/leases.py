@@ -126,15 +126,17 @@ class LeaseTracker:
         Raises:
             RequestError: It is not available.
         """
-        self._update(await self._power_controller.request({"verb": "list"}))
-        return self.status
+        # Not the attribute, which a check in the thread may have replaced meanwhile by an older answer.
+        return self._update(await self._power_controller.request({"verb": "list"}))
 
-    def _update(self, answer: Mapping[str, Any]) -> None:
+    def _update(self, answer: Mapping[str, Any]) -> PowerControllerStatus:
         if answer["state"] != self.status.state:
             logger.info("power controller state", extra={"state": answer["state"], "warning": answer["warning"]})
-        self.status = PowerControllerStatus(
+        status = PowerControllerStatus(
             answer["state"], answer["warning"], answer["leases"], answer["bounds"], time.monotonic()
         )
+        self.status = status
+        return status
 
     def _run(self) -> None:
         with asyncio.Runner() as self._runner:
@@ -168,9 +170,9 @@ class LeaseTracker:
             self._release({"owner": owner})
         if partitioned := self._partitioned():
             self._release_partitioned(answer["leases"], partitioned)
-        self._update(answer)
+        status = self._update(answer)
         if self._violations is not None:
-            self._violations.update(self.status.leases)
+            self._violations.update(status.leases)
 
     def _check_failed(self, refusal: RequestError) -> None:
         if self.status.state != refusal.message:

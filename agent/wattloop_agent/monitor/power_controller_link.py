@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import json
 import logging
+import select
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ END_SECONDS = 6.0
 START_SECONDS = 3.0
 # A killed process is gone at once, unless a driver keeps it in the kernel.
 MAX_KILL_SECONDS = 2.0
+POLL_MILLISECONDS = 10
 LINKS = ("requests", "heartbeats")
 
 
@@ -252,26 +255,26 @@ class PowerControllerSupervisor:
         with self._lock:
             if self._process is None:
                 return True
-            self._process.terminate()
-            ended = _ended_cleanly(self._process)
-            if not ended:
-                message = "the power controller did not end cleanly; another one restores the GPUs"
-                logger.error(message, extra={"pid": self._process.pid})
-                self._start()
-                self._close_connections()
+            try:
+                self._process.terminate()
                 ended = _ended_cleanly(self._process)
-            self._close_connections()
-            return ended
+                if not ended:
+                    message = "the power controller did not end cleanly; another one restores the GPUs"
+                    logger.error(message, extra={"pid": self._process.pid})
+                    self._start()
+                    self._close_connections()
+                    ended = _ended_cleanly(self._process)
+                return ended
+            finally:
+                self._close_connections()
 
     def _kill_current(self) -> None:
         if self._process is None:
             return
         logger.error("the power controller is gone or hangs; starting another", extra={"pid": self._process.pid})
         self._process.kill()
-        try:
-            self._process.wait(MAX_KILL_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise TimeoutError(f"the power controller, process {self._process.pid}, hangs in the kernel") from error
+        if _exit_status(self._process, MAX_KILL_SECONDS) is None:
+            raise TimeoutError(f"the power controller, process {self._process.pid}, hangs in the kernel")
 
     def _start(self) -> None:
         self._close_connections()
@@ -299,12 +302,20 @@ class PowerControllerSupervisor:
 
 
 def _ended_cleanly(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        return process.wait(END_SECONDS) in {0, EXIT_INTERRUPTED}
-    except subprocess.TimeoutExpired:
+    status = _exit_status(process, END_SECONDS)
+    if status is None:
         process.kill()
         process.wait()
-        return False
+    return status in {0, EXIT_INTERRUPTED}
+
+
+def _exit_status(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit status; None if the process has not ended after so many seconds."""
+    until = time.monotonic() + seconds
+    while (status := process.poll()) is None and time.monotonic() < until:
+        # Neither `time.sleep` nor `Popen.wait`, which uses it: see `LeaseTracker`.
+        select.poll().poll(POLL_MILLISECONDS)
+    return status
 
 
 @dataclass(frozen=True)

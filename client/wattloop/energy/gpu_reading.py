@@ -1,7 +1,5 @@
 """One reading of a GPU, as the agent and the training process take it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ class IntegratedEnergy:
     estimation_error_millijoules: float
     noise_square_millijoules: float
 
-    def uncertainty_since(self, begin: IntegratedEnergy) -> float:
+    def uncertainty_since(self, begin: "IntegratedEnergy") -> float:
         """Bound, in millijoules, of the error of the energy since an earlier value of the same GPU."""
         return accumulated_error(
             begin.estimation_error_millijoules,
@@ -55,7 +53,7 @@ class OtherUse(NamedTuple):
     seen: str = ""
     unknown: str = ""
 
-    def shifted(self, offset_seconds: float) -> OtherUse:
+    def shifted(self, offset_seconds: float) -> "OtherUse":
         """The same on a clock that is ahead by an offset."""
         seconds = self.seen_seconds
         return self._replace(seen_seconds=None if seconds is None else seconds + offset_seconds)
@@ -122,7 +120,7 @@ class GpuReading(NamedTuple):
         assert self.integrated is not None, "the reading has an energy"
         return self.integrated.energy_millijoules
 
-    def uncertainty_since(self, begin: GpuReading) -> float | None:
+    def uncertainty_since(self, begin: "GpuReading") -> float | None:
         """Bound, in millijoules, of the error of integrated energy since an earlier reading; None: by a counter."""
         if self.energy_millijoules is not None or self.integrated is None or begin.integrated is None:
             return None

@@ -98,8 +98,11 @@ def _open_temporary(link: Path, is_private: bool) -> Iterator[IO[bytes]]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            new_mode = PRIVATE_MODE if is_private else PUBLIC_MODE
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else new_mode)
+            try:
+                mode = stat.S_IMODE(target.stat().st_mode)
+            except FileNotFoundError:
+                mode = PRIVATE_MODE if is_private else PUBLIC_MODE
+            temporary.chmod(mode)
             temporary.replace(target)
         except OSError as error:
             raise OperationError(f"{target}: cannot write: {error.strerror}; the file is unchanged") from error

@@ -407,7 +407,16 @@ class Pipeline:
 
 
 def _plan_source(plan: Plan | PlanSource | None, variables: Mapping[str, str]) -> PlanSource | None:
-    """What sets the clocks: what the script gives, else what the job's variables name; None: the operator."""
+    """What sets the clocks: what the script gives, else what the job's variables name; None: the operator.
+
+    Raises:
+        UsageError: The script gives a plan, and the job measures a baseline.
+    """
+    if plan is not None and variables.get(BASELINE_VARIABLE):
+        raise UsageError(
+            f"plan: found together with {BASELINE_VARIABLE}, expected one of them: a power limit changes the clocks "
+            "of a plan"
+        )
     if isinstance(plan, PlanSource):
         return plan
     source: PlanSource | None = None

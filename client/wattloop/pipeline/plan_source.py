@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wattloop.errors import UsageError
 from wattloop.gpus.agent import GpuDescription
 from wattloop.pipeline.directives import DirectiveState, LocalDirective, allowed_clocks
 from wattloop.pipeline.iteration_energy import JoulesBetween
@@ -108,10 +109,12 @@ class PlanSource:
         """Take the rank, before its GPUs are known.
 
         Raises:
-            UsageError: The plan contradicts the rank.
+            UsageError: The plan contradicts the rank, or another `Pipeline` has it.
             InputError: A plan file is not valid.
             OperationError: It cannot be read.
         """
+        if getattr(self, "rank", None) is not None:
+            raise UsageError(f"plan: found a {type(self).__name__} of another Pipeline, expected one of its own")
         self.rank = rank
 
     def begin(self, gpus: Sequence[GpuDescription]) -> list[Recorder]:

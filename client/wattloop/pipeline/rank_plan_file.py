@@ -30,7 +30,7 @@ LITERALS = "lists of numbers, of pairs of a text and a number, or of these with 
 # What Python writes in another way than JSON: comments, texts in single quotes, tuples, names.
 TOKEN = re.compile(r"""\#[^\n]*|'[^'\\\n]*'|"[^"\\\n]*"|[()\[\]]|\b(?:True|False|None)\b""")
 IN_JSON = {"(": "[", ")": "]", "[": "[", "]": "]", "True": "true", "False": "false", "None": "null"}
-LAST_COMMA = re.compile(r'"[^"]*"|,(?=\s*[\]}])')
+LAST_COMMA = re.compile(r'"[^"]*"|(?<=[^\s\[{,]),(?=\s*[\]}])')
 # Of a plan of 600,000 operations with names; each takes 60 bytes while it is replaced.
 MAX_TOKENS = 4_000_000
 ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"

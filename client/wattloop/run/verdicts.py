@@ -18,12 +18,9 @@ from wattloop.wire.torch_group import LostStoreError, TorchGroup, torch_group
 from wattloop.wire.training_messages import Answer, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     # It loads an HTTP client.
     from wattloop.run.report_channel import ReportChannel
     from wattloop.run.training_progress import TrainingProgress
-    from wattloop.wire.training_messages import Answer, Report
 
 logger = logging.getLogger("wattloop")
 

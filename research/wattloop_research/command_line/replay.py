@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from wattloop.commands.contract import Command
+from wattloop.commands.contract import Command, missing_module
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.csv_table import write_csv_table
@@ -55,8 +55,12 @@ def _run(arguments: argparse.Namespace) -> int:
     import json
 
     from wattloop.printable import printable
-    from wattloop_operator.command_line.history import shown_store
-    from wattloop_operator.history.replayed_decisions import replayed_decisions
+
+    try:
+        from wattloop_operator.command_line.history import shown_store
+        from wattloop_operator.history.replayed_decisions import replayed_decisions
+    except ModuleNotFoundError as error:
+        raise OperationError(f"{arguments.database}: {missing_module('wattloop_operator', error)}") from error
 
     with shown_store(arguments.database) as store:
         jobs = [

@@ -56,9 +56,9 @@ def map_in_processes(
             futures[future] = part
             future.add_done_callback(finished.put)
         for _ in range(len(futures)):
-            ended = finished.get()
+            while (ended := finished.get()) is None:
+                interruption.raise_if_requested()
             interruption.raise_if_requested()
-            assert ended is not None, "only a request wakes the queue without a result"
             ended.result()
             for item in futures[ended]:
                 on_done(item)

@@ -58,6 +58,7 @@ def test_a_plan_of_lowtime_is_read(tmp_path: Path) -> None:
         ("{'a': 2}", "found a dict, expected a list with one list per stage"),
         ("[[1410,", "line 1, column 8: found the end of the file, expected lists of numbers"),
         ("[[1410 1395]]", "line 1, column 8: found '1395]]', expected lists of numbers"),
+        ("[[1410, 1395], [,]]", "line 1, column 17: found .,\\]\\]., expected lists of numbers"),
         ("[[1410,, 1395]]", "line 1, column 8: found ', 1395]]', expected lists of numbers"),
         ("[[1410, 1395],\n[1, (2]]", "line 2, column 7: found ']', expected '\\)'"),
         ("[[1410, 1395], [1, 2)]", "line 1, column 21: found '\\)', expected ']'"),

@@ -167,6 +167,10 @@ def test_arguments_of_no_baseline_are_refused(options: dict[str, Any], text: str
             "found together with WATTLOOP_PIPELINE_BASELINE, expected one of them: a power limit changes the clocks",
         ),
         (
+            {"environment": {"WATTLOOP_PIPELINE_BASELINE": "zeus-global"}, "plan": [900, 900]},
+            "found together with WATTLOOP_PIPELINE_BASELINE, expected one of them: a power limit changes the clocks",
+        ),
+        (
             {"environment": {"WATTLOOP_POWER_LIMIT_WATTS": "300"}, "plan": LimitBaseline()},
             "found in a job that sets power limits itself",
         ),
@@ -175,6 +179,13 @@ def test_arguments_of_no_baseline_are_refused(options: dict[str, Any], text: str
 def test_what_contradicts_a_baseline_is_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     given: dict[str, Any] = {"dumps": tmp_path / "runs", "environment": {}} | options
     with pytest.raises(UsageError, match=text):
+        Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, **given)
+
+
+def test_a_baseline_is_of_one_pipeline(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"environment": {}, "plan": LimitBaseline(), "dumps": tmp_path / "runs"}
+    Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, **given)
+    with pytest.raises(UsageError, match="found a LimitBaseline of another Pipeline, expected one of its own"):
         Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, **given)
 
 

@@ -103,7 +103,7 @@ class _TrustedApi(NodeReportApi):
 
 @dataclass
 class ObeyedOrders:
-    """Carries out the operator's orders at once, without GPUs; the pusher's `LimitOrders`.
+    """Carries out the operator's orders at once, without GPUs; the pusher's `OrderedLimits`.
 
     Attributes:
         held: By uid of the pod, the limit that is held, and since when.

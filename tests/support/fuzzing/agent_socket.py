@@ -256,7 +256,7 @@ class _NamedCallers:
         return owner in self._callers
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        """See `Owners`: a name has no process."""
+        """See `Authenticator`: a name has no process."""
 
 
 def _power_controller_options(folder: Path, library: Path) -> list[str]:

@@ -1,4 +1,7 @@
-"""Reference solvers for frequency plans: simple, slow, from the problem's definition, without planner code."""
+"""Reference solvers for frequency plans: simple, slow, from the problem's definition.
+
+Only `exact_plan` uses code of the planner: how a choice of clocks becomes a plan.
+"""
 
 import itertools
 from collections.abc import Iterator, Sequence

@@ -151,17 +151,16 @@ def devices_by_pod(path: Path, timeout_seconds: float) -> PodDevices:
         GrpcCallError: The kubelet does not answer.
         ValueError: Its answer is no protobuf message.
     """
-    ids: dict[PodName, dict[str, frozenset[str]]] = {}
-    has_others = False
+    # Of two pods of one name, the first of which has ended, the last counts.
+    pods: dict[PodName, list[tuple[str, frozenset[str], bool]]] = {}
     for number, pod in fields(unary_call(path, LIST, b"", timeout_seconds)):
         if number != _POD_RESOURCES:
             continue
         content = list(fields(pod))
         name, namespace = (dict(content).get(each, b"").decode() for each in (_POD_NAME, _POD_NAMESPACE))
-        containers = [_container(value) for number, value in content if number == _POD_CONTAINERS]
-        ids[PodName(namespace, name)] = {container: devices for container, devices, _ in containers}
-        has_others = has_others or any(others for _, _, others in containers)
-    return PodDevices(ids, has_others)
+        pods[PodName(namespace, name)] = [_container(value) for number, value in content if number == _POD_CONTAINERS]
+    ids = {pod: {name: devices for name, devices, _ in containers} for pod, containers in pods.items()}
+    return PodDevices(ids, any(others for containers in pods.values() for _, _, others in containers))
 
 
 def _container(message: bytes) -> tuple[str, frozenset[str], bool]:

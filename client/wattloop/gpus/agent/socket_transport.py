@@ -110,7 +110,8 @@ class AgentTransport:
 
     def receive(self) -> None:
         """Receive a part of a message."""
-        assert self._socket is not None, "a request was sent"
+        if self._socket is None:
+            raise ConnectionResetError("another thread closed the connection")
         part = self._socket.recv(65536)
         self.received += part
         if not part:
