@@ -34,6 +34,7 @@ WATCH_SILENCE_SECONDS = 70.0
 WRITE_TIMEOUT_SECONDS = 5.0
 # The largest object has 1.5 MiB.
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MAX_ERROR_BYTES = 64 * 1024
 # The API server stores no object of this size.
 MAX_LINE_BYTES = 8 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
@@ -155,7 +156,8 @@ class HttpTransport:
         """
 
         def opened(_: Request, response: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse | bytes:
-            return response if response.status == 200 else _read(request, response)
+            # A kubelet's text may follow the API server's status.
+            return response if response.status == 200 else response.read(MAX_ERROR_BYTES)
 
         response, found = self._send(request, (CONNECT_SECONDS, silence_seconds), opened)
         if isinstance(found, bytes):
@@ -219,7 +221,7 @@ class Watch:
             while data := self._response.read1(CHUNK_BYTES):
                 yield data
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise UnavailableError(f"{self._request.path}: the watch is interrupted: {error}") from error
+            raise UnavailableError(f"{self._request.path}: the response is interrupted: {error}") from error
         finally:
             self._response.close()
 

@@ -329,16 +329,16 @@ class ClusterBackend:
         """Write the annotation with the job's history. Without it the job runs, and only a backup of it is less."""
         metadata = job.metadata
         annotations = {HISTORY_ANNOTATION: metadata.annotations[HISTORY_ANNOTATION]}
-        try:
-            with self._reading_again(job):
+        with self._reading_again(job):
+            try:
                 changes = {"annotations": annotations}
                 self.cache.put_job(self.api.patch_metadata(RECURRING_TRAINING_JOBS, metadata, changes))
-        except RejectedError as error:
-            self._histories.not_written(metadata.uid)
-            logger.warning(
-                "%s: the annotation %s is refused, so a backup of the job does not have it: %s",
-                metadata.full_name, HISTORY_ANNOTATION, error,
-            )  # fmt: skip
+            except RejectedError as error:
+                self._histories.not_written(metadata.uid)
+                logger.warning(
+                    "%s: the annotation %s is refused, so a backup of the job does not have it: %s",
+                    metadata.full_name, HISTORY_ANNOTATION, error,
+                )  # fmt: skip
 
     def _adopt(
         self, job: RecurringTrainingJob, recurrence: TrainingAttempt, status: TrainingRecurrenceStatus | None

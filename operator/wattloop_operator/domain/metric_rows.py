@@ -161,8 +161,8 @@ class RowReader:
             # A row may be of a run that has written the earlier rows, too, unless its epochs begin again.
             epoch, last = self._epoch_in(row), self._epoch_in(self._earlier)
             where = f"after epoch {last}" if epoch and last else "without an epoch"
-            text = f"goes on {where} from rows that the file had before the start, {OF_WHICH_RUN}"
-            self._goes_on = "" if epoch and last and float(epoch) <= float(last) else text
+            cause = f"goes on {where} from rows that the file had before the start, {OF_WHICH_RUN}"
+            self._goes_on = "" if epoch and last and float(epoch) <= float(last) else cause
             self._earlier = None
         if self._goes_on:
             self._note_unread(UnreadLine(text, cause=self._goes_on))

@@ -45,7 +45,8 @@ FAILED = PlainTextResponse("Internal Server Error", 500, CLOSE)
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-@dataclass(eq=False)
+# asyncio logs the representation of a protocol that fails.
+@dataclass(eq=False, repr=False)
 class BoundedConnection(asyncio.Protocol):
     """A connection that was accepted.
 

@@ -106,3 +106,19 @@ def test_a_file_that_is_rewritten_counts_each_of_its_rows_once(
     found = read(twice, "\n".join(lines[: before + 1]))
     twice.restart()
     assert repr([*found, *read(twice, "\n".join(rewritten))]) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "passed_over"),
+    [
+        ("1,0.6", "epoch 1, val_acc 0.6, from '1,0.6'", ""),
+        ("6,0.6", "", "6,0.6"),
+    ],
+    ids=["begins again", "goes on"],
+)
+def test_a_row_after_those_that_the_file_had_is_quoted_itself(row: str, first: str, passed_over: str) -> None:
+    rows = reader()
+    rows.pass_earlier(b"epoch,val_acc", b"5,0.5\n")
+    assert len(read(rows, row)) == bool(first)
+    unread = rows.passed_over()
+    assert (rows.reading.first, "" if unread is None else unread.text) == (first, passed_over)

@@ -68,7 +68,7 @@ ValueRule = tuple[str, Callable[[Any], object], str]
 
 
 def parts(path: Path, value: Mapping[str, Any], pattern: str) -> Iterator[tuple[Path, Any]]:
-    """What a pattern names in an object, with the keys to each; what is absent or an empty text is left out.
+    """What a pattern names in an object, with the keys to each; without what is absent, and a field with an empty text.
 
     Example:
         >>> list(parts(("spec",), {"env": [{"name": "A"}, {"name": ""}]}, "env[].name"))
@@ -83,7 +83,7 @@ def parts(path: Path, value: Mapping[str, Any], pattern: str) -> Iterator[tuple[
     for place, each in places:
         if rest and each is not None:
             yield from parts(place, each, rest)
-        elif not rest and each not in (None, ""):
+        elif not rest and each is not None and (each != "" or step.endswith("[]")):
             yield place, each
 
 

@@ -90,8 +90,6 @@ RULES: tuple[ValueRule, ...] = (
         (field, is_subdomain, EXPECTED_SUBDOMAIN)
         for field in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName")
     ),
-    ("resourceClaims[].resourceClaimName", is_subdomain, EXPECTED_SUBDOMAIN),
-    ("resourceClaims[].resourceClaimTemplateName", is_subdomain, EXPECTED_SUBDOMAIN),
     ("activeDeadlineSeconds", between(1, MAX_SECONDS), f"from 1 to {MAX_SECONDS} seconds"),
     ("schedulingGates[].name", is_qualified, EXPECTED_QUALIFIED),
     ("readinessGates[].conditionType", is_qualified, EXPECTED_QUALIFIED),
@@ -184,6 +182,10 @@ def _wrong_claims(path: Path, pod: dict[str, Any]) -> Iterator[Finding]:
         if len(sources) != 1:
             found = " and ".join(sources) or "no source"
             yield Finding(place, found, "either resourceClaimName or resourceClaimTemplateName")
+        for name in sources:
+            # Of these an empty text is no absent one.
+            if not is_subdomain(claim[name]):
+                yield wrong((*place, name), claim[name], EXPECTED_SUBDOMAIN)
 
 
 def _wrong_pod_rights(path: Path, pod: dict[str, Any]) -> Iterator[Finding]:
