@@ -166,7 +166,8 @@ def simulate(job: Job, policy: ThompsonSamplingPolicy, *, knows: bool) -> Iterat
             context = DecisionContext(SIZES, DEFAULT, 1.0, recurrence, attempt, known, seed, gpu_model=GPU)
             if knows:
                 ran = {each.batch_size for each in observations}
-                policy._posterior(context).epoch_costs.start_ups = KnownStartUps(job, recurrence, ran)
+                posterior = policy._cache.posterior(context, policy.window)
+                posterior.epoch_costs.start_ups = KnownStartUps(job, recurrence, ran)
             decision = policy.decide(context)
             size = decision.batch_size
             profiles = job.is_profiled and size not in profiled
