@@ -225,15 +225,15 @@ def _add_other(app: FastAPI) -> None:
 def _add_static(app: FastAPI) -> None:
     # In memory: a browser that goes away leaves no file open.
     files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
+    tags = {name: f'"{hashlib.sha256(content).hexdigest()[:16]}"' for name, content in files.items()}
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str, request: Request) -> Response:
         if name not in files:
             raise HTTPException(404, "There is no such file")
-        tag = f'"{hashlib.sha256(files[name]).hexdigest()[:16]}"'
         known = {each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")}
-        kept = {"ETag": tag, "Cache-Control": "private, no-cache"}
-        if tag in known:
+        kept = {"ETag": tags[name], "Cache-Control": "private, no-cache"}
+        if tags[name] in known:
             return Response(status_code=304, headers=kept)
         return Response(files[name], media_type=MEDIA_TYPES[Path(name).suffix], headers=kept)
 
