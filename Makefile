@@ -26,7 +26,7 @@ help:
 	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning, Accelerate and Keras: 5 GB on the disk on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
-	@echo "make cluster-image ARCHIVE=image.tar  gives that node an own image, as docker save wrote it"
+	@echo "make cluster-image ARCHIVE=image.tar  loads your image on that node, as docker save wrote it"
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, not too many fields, generated files up to date, no broken link"
 	@echo "make site          the docs site: build/site/index.html, which needs no server"
@@ -236,7 +236,7 @@ fuzz: $(FUZZ_STAMP)
 cluster: $(STAMP) node-packages
 	@$(NODE) up
 
-# An own image for the node of make cluster, as docker save or buildah push docker-archive: wrote it.
+# Loads your image on the node of make cluster, as docker save or buildah push docker-archive: wrote it.
 cluster-image: $(STAMP)
 	@$(NODE) load "$(ARCHIVE)"
 

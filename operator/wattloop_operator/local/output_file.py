@@ -36,7 +36,8 @@ class OutputFile:
 
     Args:
         path: The file; it need not exist.
-        rows: Reads its rows; None: it is an output, which nobody rewrites. A carriage return ends a line there, too.
+        rows: Reads the rows; None: the file is an output, which nobody rewrites, and in which a carriage return ends a
+            line, too.
         monotonic: Monotonic seconds.
 
     Attributes:

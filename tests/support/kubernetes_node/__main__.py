@@ -73,7 +73,7 @@ def up(gpus: int) -> int:
 
 
 def load(archive: Path | None) -> int:
-    """Gives the node that runs an own image, under the name that is in its archive."""
+    """Loads an image on the node that runs, under the name that is in its archive."""
     record = Record.read()
     if record is None or not machine_is_locked():
         return _could_not("no node runs here: make cluster starts one")
@@ -141,7 +141,7 @@ A node with simulated GPUs runs, and Wattloop on it (namespace {OPERATORS}).
     kubectl patch rtj digits --type=merge --patch '{{"spec": {{"runRequest": "1"}}}}'
     kubectl get rtj,trec
 
-An own image: docker save --output image.tar NAME, then make cluster-image ARCHIVE=image.tar, and
+Your image: docker save --output image.tar NAME, then make cluster-image ARCHIVE=image.tar, and
 imagePullPolicy: Never or a tag other than latest in the template, since the node reaches no registry.
 Time passes on its GPUs by simulated work alone (nvml_simulator.occupy, as in examples/digits): a script without it
 runs, but has no energy, so nothing is learned from it.

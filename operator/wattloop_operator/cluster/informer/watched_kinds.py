@@ -186,7 +186,7 @@ class EventDispatcher:
             self.on_object(kind, body)
 
     def on_object(self, kind: WatchedKind, body: Body) -> None:
-        """Store an object, and enqueue its job unless the version is known, such as that of an own write."""
+        """Store an object, and enqueue its job unless the version is known, as that of a write of the operator."""
         self.heartbeat(kind.resource.kind)
         try:
             changed = kind.put(body)

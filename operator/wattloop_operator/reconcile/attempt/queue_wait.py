@@ -34,7 +34,7 @@ def queue_conditions(
 
     Nothing for an attempt that never waited.
 
-    `workload`: its workload; None if the attempt has ended. `admitted`: whether a wait that is over ended by an
+    `workload`: that of the attempt; None if the attempt has ended. `admitted`: whether a wait that is over ended by an
     admission.
     """
     before = recurrence.status.conditions
