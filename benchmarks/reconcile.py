@@ -34,7 +34,8 @@ from wattloop_planner.metric_curve import MetricCurve
 # The in-memory backend of the tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.backends.curved_runs import TARGET, curved_records, metric_after
-from support.backends.model_backend import KEY, ModelBackend, job, report
+from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.sample_reports import report
 
 RECURRENCES = 10
 INTERVAL_SECONDS = 3600

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness
-from support.backends.model_backend import report
+from support.backends.sample_reports import report
 from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from wattloop_operator.cluster.api import ClusterApi

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, job
+from support.backends.model_backend import KEY, job
+from support.backends.sample_reports import START
 from support.recurrence_objects import recurrence_object
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, job
+from support.backends.model_backend import KEY, job
+from support.backends.sample_reports import START
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.api import ClusterApi

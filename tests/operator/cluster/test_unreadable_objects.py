@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, job
+from support.backends.model_backend import KEY, job
+from support.backends.sample_reports import START
 from support.recurrence_objects import recurrence_object
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ClusterApi, ResourceType

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiClient
 
-from support.backends.model_backend import KEY, START, ModelBackend, job
+from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.sample_reports import START
 from wattloop.errors import OperationError
 from wattloop_operator.controller.work_queue import MAX_EAGER_RETRIES, WorkQueue
 from wattloop_operator.domain.names import JobKey

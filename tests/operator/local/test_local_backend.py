@@ -11,7 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import until
 from support.backends.backend_contract import BackendContract, BackendHarness
-from support.backends.model_backend import KEY, job, report
+from support.backends.model_backend import KEY, job
+from support.backends.sample_reports import report
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob

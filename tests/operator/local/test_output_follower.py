@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from support.agents.simulated_node import SimulatedNode, simulated_node
-from support.backends.model_backend import START, job
+from support.backends.model_backend import job
+from support.backends.sample_reports import START
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.reconcile.attempt.report_effect import OutputReport

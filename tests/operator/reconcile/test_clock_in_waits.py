@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, backend_with, job
+from support.backends.model_backend import ModelBackend, backend_with, job
+from support.backends.sample_reports import START
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.snapshot import WorkloadPhase
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED, RUNNING

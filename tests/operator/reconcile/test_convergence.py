@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from support.backends.backend_contract import BackendContract, BackendHarness
-from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
+from support.backends.model_backend import KEY, KilledError, ModelBackend, job
+from support.backends.sample_reports import pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.driver import MAX_ROUNDS, reconcile
 from wattloop_operator.reconcile.learning import job_observations

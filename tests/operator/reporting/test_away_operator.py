@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.backends.model_backend import START
+from support.backends.sample_reports import START
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.commands.settings import Address
 from wattloop.run.report_channel import ReportChannel

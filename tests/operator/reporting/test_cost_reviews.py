@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from support.backends.model_backend import job, report
+from support.backends.model_backend import job
+from support.backends.sample_reports import report
 from wattloop.errors import OperationError
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, job
+from support.backends.model_backend import job
+from support.backends.sample_reports import START
 from support.reporting.node_api import AGENTS, GPU, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport, PodLimit, PodLimitState

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import pod_energy
+from support.backends.sample_reports import pod_energy
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import GpuEnergy, Report

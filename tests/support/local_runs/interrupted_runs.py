@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from support.backends.model_backend import report
+from support.backends.sample_reports import report
 from support.forked_process import forked
 from support.local_runs.local_runs import LocalJob, RunProcess
 from wattloop import interruption

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with
+from support.backends.sample_reports import report
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import FinalMetricPrediction, Progress

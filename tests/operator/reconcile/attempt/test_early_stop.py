@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records, metric_after
-from support.backends.model_backend import KEY, ModelBackend, backend_with, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with
+from support.backends.sample_reports import report
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request

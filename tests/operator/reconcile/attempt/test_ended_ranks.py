@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, job, report
+from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.sample_reports import report
 from wattloop.wire.training_messages import Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, job, pod_energy
+from support.backends.model_backend import ModelBackend, job
+from support.backends.sample_reports import pod_energy
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, job, pod_energy, report
+from support.backends.model_backend import ModelBackend, job
+from support.backends.sample_reports import START, pod_energy, report
 from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend, backend_with, report
+from support.backends.model_backend import ModelBackend, backend_with
+from support.backends.sample_reports import report
 from wattloop.wire.undelivered_reports import packed, unpacked
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure, UndeliveredReports, WorkloadPhase, WorkloadPod

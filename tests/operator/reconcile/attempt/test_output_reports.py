@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, backend_with, job, pod_energy
+from support.backends.model_backend import ModelBackend, backend_with, job
+from support.backends.sample_reports import pod_energy
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.progress import Progress
 from wattloop_operator.domain.snapshot import Failure

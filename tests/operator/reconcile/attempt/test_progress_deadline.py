@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KilledError, ModelBackend, job, report
+from support.backends.model_backend import KilledError, ModelBackend, job
+from support.backends.sample_reports import report
 from wattloop.wire.training_messages import ProbeReport
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.progress import MAX_HEARTBEATS, Progress

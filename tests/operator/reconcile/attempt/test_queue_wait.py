@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, KilledError, ModelBackend, backend_with
+from support.backends.model_backend import KilledError, ModelBackend, backend_with
+from support.backends.sample_reports import START
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase

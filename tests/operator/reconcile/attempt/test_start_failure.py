@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, ModelBackend, backend_with
+from support.backends.model_backend import ModelBackend, backend_with
+from support.backends.sample_reports import START
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.domain.progress import FailedRank, Progress

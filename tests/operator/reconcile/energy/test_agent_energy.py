@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, job, pod_energy, report
+from support.backends.model_backend import ModelBackend, job
+from support.backends.sample_reports import START, pod_energy, report
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.progress import Progress

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import ModelBackend, job, pod_energy, report
+from support.backends.model_backend import ModelBackend, job
+from support.backends.sample_reports import pod_energy, report
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource
 from wattloop_operator.domain.gpu_readings import MAX_EARLIER_INTERVALS, GpuIntervals

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import START, ModelBackend, backend_with, job, report
+from support.backends.model_backend import ModelBackend, backend_with, job
+from support.backends.sample_reports import START, report
 from wattloop.wire.training_messages import MAX_PROBE_BATCH_SIZE, LimitMeasurement, ProbeChoice, ProbeReport
 from wattloop_operator.domain.training_attempt import TrainingAttempt
 from wattloop_operator.reconcile.attempt.attempt_conditions import probe_conditions

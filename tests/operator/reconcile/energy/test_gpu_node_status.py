@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from support.backends.model_backend import ModelBackend, job, report
+from support.backends.model_backend import ModelBackend, job
+from support.backends.sample_reports import report
 from support.reporting.node_api import GPU, NODE, USAGE
 from wattloop.wire.node_energy import NodeGpu, NodeReport, PodGpuUsage
 from wattloop.wire.training_messages import GpuEnergy

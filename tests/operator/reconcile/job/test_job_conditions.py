@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, START, ModelBackend, backend_with
+from support.backends.model_backend import KEY, ModelBackend, backend_with
+from support.backends.sample_reports import START
 from wattloop.commands.main import main
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.records import ObservationRecord

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, backend_with, job
+from support.backends.model_backend import KEY, ModelBackend, backend_with, job
+from support.backends.sample_reports import START
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.cron import ScheduleError

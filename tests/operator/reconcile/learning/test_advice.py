@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with
+from support.backends.sample_reports import report
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration, NextRecurrence
 from wattloop_operator.domain.quantities import saving_text

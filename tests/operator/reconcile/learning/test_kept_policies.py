@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.curved_runs import CANDIDATES, EPOCH_JOULES, EPOCH_SECONDS, TARGET, curved_records
-from support.backends.model_backend import KEY, ModelBackend, job, report
+from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.sample_reports import report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import DecisionKind
 from wattloop_operator.api.recurring_training_job_status import LearnSince

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend, backend_with, report
+from support.backends.model_backend import KEY, ModelBackend, backend_with
+from support.backends.sample_reports import report
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.recurring_training_job_status import BestConfiguration
 from wattloop_operator.domain.records import ObservationRecord
